@@ -1,0 +1,67 @@
+// kernel/problem.hpp: local problems as plain structs. A kernel never knows that its block is part of a larger tensor.
+//
+// The caller derives a problem from global indices: the input block already holds its halo, and `below`/`above` say how
+// much zero padding the block still needs on each side (the global border on this rank; 0 where a neighbour's data
+// is in the block). Both may differ per rank and per side.
+//
+// May know: base.
+#pragma once
+
+#include <string>
+#include <tessera/base/error.hpp>
+#include <tessera/base/extents.hpp>
+
+namespace tessera::kernel {
+
+/// Depth, height, width.
+using Triple = Index<3>;
+
+enum class Activation { none, relu, leaky_relu };
+
+/// One local convolution, cross-correlation form as in all deep-learning libraries:
+///   y[n,o,q] = act( b[o] + sum_{i,k} w[o,i,k] * x[n, i, q*stride - below + k*dilation] ),  zero outside the block.
+/// x: (n, ci, in), y: (n, co, out), w: (co, ci, k) stored co,d,h,w,ci; all channels-last.
+/// Requires out <= (in + below + above - dilation*(k-1) - 1) / stride + 1; rows of x beyond the last window are unread.
+struct Conv {
+  long n = 0, ci = 0, co = 0;
+  Triple in{}, out{}, k{}, stride{{1, 1, 1}}, dilation{{1, 1, 1}}, below{}, above{};
+  Activation act = Activation::none; ///< fused into forward only; its derivative is the caller's business
+  double slope = 0;                  ///< of leaky_relu
+  friend bool operator==(const Conv&, const Conv&) = default;
+
+  /// Floating-point operations of one pass (forward, backward-data or backward-weights), 2 per multiply-add,
+  /// counting taps that fall into the padding as the literature does.
+  double flop() const { return 2.0 * double(n) * double(ci) * double(co) * double(product(k)) * double(product(out)); }
+  std::string str() const {
+    return text("conv ", n, "x", ci, "x", in, " -> ", co, "x", out, ", kernel ", k, ", stride ", stride, ", dilation ",
+                dilation, ", padding ", below, "/", above);
+  }
+};
+
+enum class Pool { max, average };
+
+/// One local pooling. The divisor of `average` is global: the window volume if padding counts, else the number of
+/// window cells inside the *global* tensor. `origin` and `global` place the block in it.
+/// x: (n, c, in), y: (n, c, out). Output q of this block is the global output q + out_origin; its window starts at the
+/// global input (q + out_origin) * stride - padding. Input cell i of the block is the global cell i + in_origin.
+struct Pooling {
+  Pool kind = Pool::average;
+  long n = 0, c = 0;
+  Triple in{}, out{}, k{}, stride{{1, 1, 1}}, dilation{{1, 1, 1}};
+  Triple padding{};                ///< below, of the global problem
+  Triple in_origin{}, out_origin{}; ///< global index of the block's first input and output cell
+  Triple global{};                 ///< global input extents
+  bool count_padding = true;
+  friend bool operator==(const Pooling&, const Pooling&) = default;
+};
+
+/// One local dense layer: y[n,o] = act(b[o] + sum_i w[o,i] x[n,i]); everything row-major and dense.
+struct Dense {
+  long n = 0, ci = 0, co = 0;
+  Activation act = Activation::none;
+  double slope = 0;
+  friend bool operator==(const Dense&, const Dense&) = default;
+  double flop() const { return 2.0 * double(n) * double(ci) * double(co); }
+};
+
+} // namespace tessera::kernel

@@ -1,0 +1,142 @@
+// layout/stencil.hpp: Window (one dim) and Stencil (depth, height, width): what a layer reads to produce an output.
+//
+// Everything about halos follows from here: the input interval of an output interval, in global indices.
+//
+// May know: base, layout/layout.hpp.
+// Example: constexpr Stencil s = window(3).same().strided(2);  static_assert(s.d.output(128) == 64);
+#pragma once
+
+#include <string>
+#include <tessera/base/error.hpp>
+#include <tessera/layout/layout.hpp>
+
+namespace tessera {
+
+/// What stands outside the global tensor.
+enum class Padding : int { zeros, periodic };
+
+/// A half-open interval of global indices.
+struct Interval {
+  long lo = 0, hi = 0;
+  constexpr long size() const { return hi > lo ? hi - lo : 0; }
+  constexpr bool empty() const { return hi <= lo; }
+  friend constexpr bool operator==(const Interval&, const Interval&) = default;
+};
+
+/// A sliding window along one dim: output q reads inputs q*stride - below + j*dilation, 0 <= j < k.
+struct Window {
+  int k = 1, stride = 1, dilation = 1;
+  int below = 0, above = 0; ///< padding on each side
+  Padding mode = Padding::zeros;
+  friend constexpr bool operator==(const Window&, const Window&) = default;
+
+  /// The inputs from a window's first to its last: dilation * (k - 1) + 1.
+  constexpr long span() const { return long(dilation) * (k - 1) + 1; }
+  constexpr bool valid() const { return k >= 1 && stride >= 1 && dilation >= 1 && below >= 0 && above >= 0; }
+  /// The number of outputs of `in` inputs; 0 if the window is larger than the padded input.
+  constexpr long output(long in) const {
+    const long room = in + below + above - span();
+    return room < 0 || in <= 0 ? 0 : room / stride + 1;
+  }
+  /// The inputs that outputs [lo, hi) read, in global indices; reaches below 0 and past the extent into the padding.
+  constexpr Interval reads(Interval out) const {
+    if (out.empty()) return {};
+    return {out.lo * stride - below, (out.hi - 1) * stride - below + span()};
+  }
+  /// Widths of the halo when every block starts at a multiple of the stride: the same on every rank.
+  constexpr long halo_below() const { return below; }
+  constexpr long halo_above() const {
+    const long a = span() - stride - below;
+    return a > 0 ? a : 0;
+  }
+  /// True if outputs read only their own inputs, whatever the aligned blocks are: no halo.
+  constexpr bool local() const { return halo_below() == 0 && halo_above() == 0; }
+};
+
+/// One window per spatial dim. A value: each call returns a changed copy.
+struct Stencil {
+  Window d{}, h{}, w{};
+  friend constexpr bool operator==(const Stencil&, const Stencil&) = default;
+
+  constexpr const Window& operator[](int i) const { return i == 0 ? d : i == 1 ? h : w; }
+  constexpr Window& operator[](int i) { return i == 0 ? d : i == 1 ? h : w; }
+
+  /// Padding with which stride 1 keeps the extents; an even span gets the larger half above, as in the field.
+  constexpr Stencil same() const {
+    Stencil s = *this;
+    for (int i = 0; i < 3; ++i) {
+      s[i].below = int(s[i].span() - 1) / 2;
+      s[i].above = int(s[i].span() - 1) - s[i].below;
+    }
+    return s;
+  }
+  constexpr Stencil pad(int both) const { return pad(both, both); }
+  constexpr Stencil pad(int below, int above) const {
+    Stencil s = *this;
+    for (int i = 0; i < 3; ++i) s[i].below = below, s[i].above = above;
+    return s;
+  }
+  /// Padding of one dim, each side its own.
+  constexpr Stencil pad(Dim dim, int below, int above) const {
+    Stencil s = *this;
+    Window& x = s[static_cast<int>(dim) - 2];
+    x.below = below, x.above = above;
+    return s;
+  }
+  constexpr Stencil strided(int all) const { return strided(all, all, all); }
+  constexpr Stencil strided(int sd, int sh, int sw) const {
+    Stencil s = *this;
+    s.d.stride = sd, s.h.stride = sh, s.w.stride = sw;
+    return s;
+  }
+  constexpr Stencil dilated(int all) const { return dilated(all, all, all); }
+  constexpr Stencil dilated(int dd, int dh, int dw) const {
+    Stencil s = *this;
+    s.d.dilation = dd, s.h.dilation = dh, s.w.dilation = dw;
+    return s;
+  }
+  constexpr Stencil padded_with(Padding mode) const {
+    Stencil s = *this;
+    for (int i = 0; i < 3; ++i) s[i].mode = mode;
+    return s;
+  }
+  constexpr Stencil periodic() const { return padded_with(Padding::periodic); }
+
+  constexpr bool valid() const { return d.valid() && h.valid() && w.valid(); }
+  /// The global extents of the output.
+  constexpr Index<3> output(const Index<3>& in) const { return {{d.output(in[0]), h.output(in[1]), w.output(in[2])}}; }
+  constexpr Index<3> kernel() const { return {{d.k, h.k, w.k}}; }
+  constexpr Index<3> strides() const { return {{d.stride, h.stride, w.stride}}; }
+  constexpr Index<3> dilations() const { return {{d.dilation, h.dilation, w.dilation}}; }
+};
+
+/// A cubic window of `k` cells a side; then .same(), .pad(..), .strided(..), .dilated(..), .periodic().
+constexpr Stencil window(int k) {
+  Stencil s;
+  s.d.k = s.h.k = s.w.k = k;
+  return s;
+}
+constexpr Stencil window(int kd, int kh, int kw) {
+  Stencil s;
+  s.d.k = kd, s.h.k = kh, s.w.k = kw;
+  return s;
+}
+
+/// Throws usage_error, from global facts only, if a window does not fit: names what, dim, span and size.
+inline void require_fits(const Stencil& s, const Index<3>& in, const std::string& what) {
+  for (int i = 0; i < 3; ++i) {
+    const Window& x = s[i];
+    const char name = dim_name(static_cast<Dim>(i + 2));
+    TESSERA_REQUIRE(x.valid(), what, ": dim ", name, " has kernel ", x.k, ", stride ", x.stride, ", dilation ",
+                    x.dilation, ", padding ", x.below, "/", x.above,
+                    "; kernel, stride and dilation must be at least 1 and padding at least 0");
+    TESSERA_REQUIRE(in[i] <= 0 || x.output(in[i]) > 0, what, ": dim ", name, ": the window spans ", x.span(),
+                    " (kernel ", x.k, ", dilation ", x.dilation, ") but the input has size ", in[i], " with padding ",
+                    x.below, "/", x.above, "; use a smaller kernel or dilation, or more padding");
+    TESSERA_REQUIRE(x.mode != Padding::periodic || (x.below <= in[i] && x.above <= in[i]), what, ": dim ", name,
+                    ": periodic padding ", x.below, "/", x.above, " is wider than the input of size ", in[i],
+                    "; use at most one period");
+  }
+}
+
+} // namespace tessera

@@ -1,0 +1,96 @@
+// move/plan.hpp: which boxes travel between which ranks. One function plans halos and redistributions alike.
+//
+// A rank needs a box; the boxes of a map tile the tensor; the intersections are the messages. Both sides compute the
+// same list in the same order, so nothing is negotiated. This holds for any boundaries: shards thinner than a halo
+// (several hops), empty ranks, boxes that wrap around a periodic border.
+//
+// May know: base, layout.
+// Example: auto plan = plan_boxes(map, [&](int r) { return need[r]; }, {}, rank, Own::stays, 0);
+#pragma once
+
+#include <array>
+#include <tessera/layout/map.hpp>
+#include <vector>
+
+namespace tessera {
+
+/// One box that travels: `from` in the global indices of its owner, `to` in those of the receiver's block; they differ
+/// by a multiple of the extent where the box wraps around a periodic border.
+template <int N> struct Transfer {
+  int peer = 0;
+  Box<N> from, to;
+  friend bool operator==(const Transfer&, const Transfer&) = default;
+};
+
+/// Everything one rank sends and receives, ordered by peer; `local` stays on the rank.
+template <int N> struct BoxPlan {
+  std::vector<Transfer<N>> sends, recvs, local;
+
+  /// The number of elements this rank sends.
+  long sent_elements() const {
+    long n = 0;
+    for (const auto& t : sends) n += t.from.volume();
+    return n;
+  }
+};
+
+/// What happens to the part of the needed box that the rank owns itself.
+enum class Own {
+  stays, ///< it is in the block already (halo)
+  copied ///< source and target are different blocks (redistribution)
+};
+
+namespace detail {
+/// Calls f(piece in the owner's indices, shift to the receiver's) for each part of `need` that `owned` provides.
+template <int N, class F>
+void for_each_piece(const Box<N>& need, const Box<N>& owned, const Extents<N>& extents, const Flags<N>& periodic,
+                    F&& f) {
+  if (need.empty() || owned.empty()) return;
+  Box<N> images; // which periods the needed box touches
+  for (int k = 0; k < N; ++k) {
+    images.lo[k] = 0, images.hi[k] = 1;
+    if (!periodic[k] || extents[k] == 0) continue;
+    while (need.lo[k] < images.lo[k] * extents[k]) --images.lo[k];
+    while (need.hi[k] > images.hi[k] * extents[k]) ++images.hi[k];
+  }
+  for_each_index(images, [&](const Index<N>& image) {
+    Index<N> shift;
+    for (int k = 0; k < N; ++k) shift[k] = image[k] * extents[k];
+    const Box<N> piece = intersect(shifted(need, Index<N>{} - shift), owned);
+    if (!piece.empty()) f(piece, shift);
+  });
+}
+} // namespace detail
+
+/// Plans that every rank r gets the box need(r) of a tensor that is laid out as `owner`. Along the axes in `paired`
+/// (bit i for axis i) only ranks of equal coordinate exchange: replicas serve their own coordinates.
+template <int N, class Need>
+BoxPlan<N> plan_boxes(const Map<N>& owner, Need&& need, const Flags<N>& periodic, int me, Own own,
+                      unsigned paired_axes) {
+  const GridShape& grid = owner.grid();
+  const auto mine = grid.coords(me);
+  BoxPlan<N> plan;
+  for (int r = 0; r < grid.ranks(); ++r) {
+    const auto theirs = grid.coords(r);
+    bool paired = true;
+    for (int a = 0; a < grid.axes; ++a)
+      if ((paired_axes >> a & 1u) && mine[std::size_t(a)] != theirs[std::size_t(a)]) paired = false;
+    if (!paired) continue;
+    detail::for_each_piece(need(me), owner.box(r), owner.extents(), periodic,
+                           [&](const Box<N>& piece, const Index<N>& shift) {
+                             const Transfer<N> t{r, piece, shifted(piece, shift)};
+                             if (r != me)
+                               plan.recvs.push_back(t);
+                             else if (own == Own::copied || shift != Index<N>{})
+                               plan.local.push_back(t);
+                           });
+    if (r != me)
+      detail::for_each_piece(need(r), owner.box(me), owner.extents(), periodic,
+                             [&](const Box<N>& piece, const Index<N>& shift) {
+                               plan.sends.push_back({r, piece, shifted(piece, shift)});
+                             });
+  }
+  return plan;
+}
+
+} // namespace tessera

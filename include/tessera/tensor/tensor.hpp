@@ -1,0 +1,111 @@
+// tensor/tensor.hpp: Tensor, a distributed tensor whose layout is a run-time value. DistTensor adds the compile-time
+// one.
+//
+// Each rank holds the box that the map gives it, inside a dense channels-last block that may reach further: the halo.
+// All boxes are in global indices; a block may reach below 0 or past the extent where padding wraps around.
+// Copies are deep. Nothing here communicates.
+//
+// May know: base, layout, space, comm, tensor/grid.hpp.
+// Example: Tensor<float, 5> x(grid, Map<5>(place(n, d), grid.shape(), {1, 4, 8, 8, 8}));  x.view()(0, 0, 0, 0, 0) = 1;
+#pragma once
+
+#include <tessera/space/blocks.hpp>
+#include <tessera/tensor/grid.hpp>
+#include <utility>
+
+namespace tessera {
+
+template <class T, int N, class Space = host> class Tensor {
+public:
+  using value_type = T;
+  using space = Space;
+  static constexpr int rank = N;
+
+  Tensor() = default;
+  Tensor(AnyGrid grid, Map<N> map) : grid_(std::move(grid)), map_(std::move(map)) {
+    TESSERA_REQUIRE(map_.grid() == grid_.shape(), "Tensor: its map was made for a grid ", map_.grid().str(),
+                    " but the grid is ", grid_.shape().str(), "; make the map with grid.shape()");
+    box_ = store_ = map_.box(grid_.rank());
+    allocate();
+  }
+  /// A tensor in memory that somebody else owns and that outlives it: `memory` holds `store.volume()` elements.
+  /// `store` contains this rank's box.
+  Tensor(AnyGrid grid, Map<N> map, const Box<N>& store, T* memory)
+      : grid_(std::move(grid)), map_(std::move(map)), box_(map_.box(grid_.rank())), store_(store), data_(memory) {}
+
+  Tensor(const Tensor& o) : grid_(o.grid_), map_(o.map_), box_(o.box_), store_(o.store_) {
+    allocate();
+    Blocks<Space>::copy(o.view(store_), view(store_));
+  }
+  Tensor(Tensor&& o) noexcept
+      : grid_(o.grid_), map_(std::move(o.map_)), box_(o.box_), store_(o.store_), own_(std::move(o.own_)),
+        data_(std::exchange(o.data_, nullptr)) {}
+  Tensor& operator=(Tensor o) noexcept {
+    swap(o);
+    return *this;
+  }
+  void swap(Tensor& o) noexcept {
+    std::swap(grid_, o.grid_);
+    std::swap(map_, o.map_);
+    std::swap(box_, o.box_);
+    std::swap(store_, o.store_);
+    std::swap(own_, o.own_);
+    std::swap(data_, o.data_);
+  }
+
+  const AnyGrid& grid() const { return grid_; }
+  const Map<N>& map() const { return map_; }
+  const Layout& layout() const { return map_.layout(); }
+  /// Global extents, logical order.
+  const Extents<N>& extents() const { return map_.extents(); }
+  /// What this rank holds, in global indices.
+  const Box<N>& box() const { return box_; }
+  /// The block in memory: box() and the halo around it.
+  const Box<N>& store() const { return store_; }
+
+  /// What this rank holds; index 0 is box().lo.
+  View<T, N> view() { return view(box_); }
+  View<const T, N> view() const { return view(box_); }
+  /// Any part of the block, given in global indices.
+  View<T, N> view(const Box<N>& b) {
+    return View<T, N>(data_, store_.extents()).box(shifted(b, Index<N>{} - store_.lo));
+  }
+  View<const T, N> view(const Box<N>& b) const {
+    return View<const T, N>(data_, store_.extents()).box(shifted(b, Index<N>{} - store_.lo));
+  }
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+
+  /// Makes room for a halo: afterwards store() contains `need`. Keeps what this rank holds; the halo is zero until it
+  /// is exchanged. Grows only, so a second call with the same box costs nothing.
+  void reserve(const Box<N>& need) {
+    if (store_.contains(need) || box_.empty()) return;
+    Tensor grown(grid_, map_, hull(store_, need));
+    Blocks<Space>::copy(std::as_const(*this).view(box_), grown.view(box_));
+    swap(grown);
+  }
+
+private:
+  Tensor(AnyGrid grid, Map<N> map, const Box<N>& store)
+      : grid_(std::move(grid)), map_(std::move(map)), box_(map_.box(grid_.rank())), store_(store) {
+    allocate();
+  }
+  void allocate() {
+    own_ = Buffer<T, Space>(std::size_t(store_.volume()));
+    data_ = own_.data();
+  }
+
+  AnyGrid grid_;
+  Map<N> map_;
+  Box<N> box_{}, store_{};
+  Buffer<T, Space> own_;
+  T* data_ = nullptr;
+};
+
+/// Sets every element that this rank holds to f(global index).
+template <class T, int N, class F> void fill(Tensor<T, N, host>& x, F&& f) {
+  const View<T, N> v = x.view();
+  for_each_index(whole(x.box().extents()), [&](const Index<N>& i) { v[i] = static_cast<T>(f(i + x.box().lo)); });
+}
+
+} // namespace tessera
