@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <tessera/base/view.hpp>
+#include <type_traits>
 
 namespace tessera {
 
@@ -65,7 +66,7 @@ template <class A, class B, int N, class F> void for_each_run(const View<A, N>& 
 }
 
 /// to = from, element by element. The extents are equal and the blocks do not overlap.
-template <class T, int N> void copy_block(const View<const T, N>& from, const View<T, N>& to) {
+template <class T, int N> void copy_block(const std::type_identity_t<View<const T, N>>& from, const View<T, N>& to) {
   for_each_run(from, to, [](const T* a, long sa, T* b, long sb, long count) {
     if (sa == 1 && sb == 1) {
       std::memcpy(b, a, std::size_t(count) * sizeof(T));
@@ -76,7 +77,7 @@ template <class T, int N> void copy_block(const View<const T, N>& from, const Vi
 }
 
 /// to += from, element by element.
-template <class T, int N> void add_block(const View<const T, N>& from, const View<T, N>& to) {
+template <class T, int N> void add_block(const std::type_identity_t<View<const T, N>>& from, const View<T, N>& to) {
   for_each_run(from, to, [](const T* a, long sa, T* b, long sb, long count) {
     if (sa == 1 && sb == 1) {
       for (long i = 0; i < count; ++i) b[i] = static_cast<T>(b[i] + a[i]);
@@ -87,7 +88,7 @@ template <class T, int N> void add_block(const View<const T, N>& from, const Vie
 }
 
 /// Every element = value.
-template <class T, int N> void fill_block(const View<T, N>& to, T value) {
+template <class T, int N> void fill_block(const View<T, N>& to, std::type_identity_t<T> value) {
   for_each_run(to, to, [value](const T*, long, T* b, long sb, long count) {
     for (long i = 0; i < count; ++i) b[i * sb] = value;
   });

@@ -42,6 +42,7 @@ template <int N> struct Flags {
   bool v[N > 0 ? N : 1] = {};
   TESSERA_HD constexpr bool& operator[](int i) { return v[i]; }
   TESSERA_HD constexpr const bool& operator[](int i) const { return v[i]; }
+  friend constexpr bool operator==(const Flags&, const Flags&) = default;
 };
 
 /// The product of all N numbers (1 for N = 0).

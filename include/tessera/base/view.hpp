@@ -38,8 +38,9 @@ template <class T, int N> struct View {
   /// A dense channels-last block.
   TESSERA_HD constexpr View(T* p, const Extents<N>& e) : data(p), extents(e), strides(dense_strides(e)) {}
   TESSERA_HD constexpr View(T* p, const Extents<N>& e, const Index<N>& s) : data(p), extents(e), strides(s) {}
-  /// A reading view of a writing one.
-  TESSERA_HD constexpr View(const View<std::remove_const_t<T>, N>& v) requires std::is_const_v<T>
+  /// A reading view of a writing one. A template, so that it never counts as a copy constructor.
+  template <class U>
+  requires(!std::is_const_v<U> && std::is_same_v<const U, T>) TESSERA_HD constexpr View(const View<U, N>& v)
       : data(v.data), extents(v.extents), strides(v.strides) {}
 
   TESSERA_HD constexpr long offset(const Index<N>& i) const {
@@ -55,8 +56,10 @@ template <class T, int N> struct View {
   TESSERA_HD constexpr long size() const { return product(extents); }
   TESSERA_HD constexpr bool empty() const { return size() == 0; }
 
-  /// The part `b`, given in this view's own indices.
-  TESSERA_HD constexpr View box(const Box<N>& b) const { return {data + offset(b.lo), b.extents(), strides}; }
+  /// The part `b`, given in this view's own indices. An empty part may lie anywhere.
+  TESSERA_HD constexpr View box(const Box<N>& b) const {
+    return {b.empty() ? data : data + offset(b.lo), b.extents(), strides};
+  }
   /// True if the elements form one dense channels-last block (dims of extent 1 may have any stride).
   TESSERA_HD constexpr bool dense() const {
     const Index<N> want = dense_strides(extents);

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -146,7 +147,10 @@ public:
   Communicator split(int color) const { return Communicator(e_->split(color)); }
   void progress() const { e_->progress(); }
   comm::Counters counters() const { return e_->counters(); }
-  [[noreturn]] void abort(std::string_view why) const { e_->abort(why); }
+  [[noreturn]] void abort(std::string_view why) const {
+    e_->abort(why);
+    std::abort(); // never reached; compilers forget that the virtual call does not return
+  }
   comm::Endpoint& endpoint() const { return *e_; }
   friend bool operator==(const Communicator& a, const Communicator& b) { return a.e_ == b.e_; }
 

@@ -40,6 +40,9 @@ struct Conv {
 
 enum class Pool { max, average };
 
+/// What a backward pass does with the parameter gradients that stand in the target.
+enum class Gradient { overwrite, accumulate };
+
 /// One local pooling. The divisor of `average` is global: the window volume if padding counts, else the number of
 /// window cells inside the *global* tensor. `origin` and `global` place the block in it.
 /// x: (n, c, in), y: (n, c, out). Output q of this block is the global output q + out_origin; its window starts at the
@@ -52,6 +55,7 @@ struct Pooling {
   Triple in_origin{}, out_origin{}; ///< global index of the block's first input and output cell
   Triple global{};                 ///< global input extents
   bool count_padding = true;
+  Flags<3> periodic{};             ///< dims where the block holds wrapped cells beyond the global border
   friend bool operator==(const Pooling&, const Pooling&) = default;
 };
 

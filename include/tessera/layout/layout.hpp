@@ -9,6 +9,7 @@
 
 #include <string>
 #include <tessera/base/extents.hpp>
+#include <type_traits>
 
 namespace tessera {
 
@@ -112,11 +113,12 @@ struct Layout {
 };
 
 /// A layout from one placement per grid axis: dims, `rep` or `sum`.
-template <class... P>
-requires(sizeof...(P) <= Layout::max_axes && (std::is_convertible_v<P, Placement> && ...)) constexpr Layout
-    place(P... p) {
+template <class... P> constexpr Layout place(P... p) {
+  constexpr bool few = sizeof...(P) <= Layout::max_axes, placements = (std::is_convertible_v<P, Placement> && ...);
+  static_assert(few, "tessera: place(...) takes at most six placements, one per grid axis; use a grid of fewer axes");
+  static_assert(placements, "tessera: place(...) takes one placement per grid axis: a dim (n, c, d, h, w), rep or sum");
   Layout l;
-  ((l[l.axes++] = Placement(p)), ...);
+  if constexpr (few && placements) ((l[l.axes++] = Placement(p)), ...);
   return l;
 }
 

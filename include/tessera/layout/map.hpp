@@ -49,9 +49,7 @@ public:
   /// Boundaries given: one Partition per dim, each with as many blocks as the axes that split it have coordinates.
   Map(Layout layout, const GridShape& grid, const Extents<N>& extents, std::array<Partition, N> parts)
       : layout_(layout), grid_(grid), extents_(extents), parts_(std::move(parts)) {
-    TESSERA_REQUIRE(layout.axes == grid.axes, layout.str(), " places ", layout.axes, " grid axes but the grid ",
-                    grid.str(), " has ", grid.axes, "; give one placement per axis");
-    TESSERA_REQUIRE(layout.fits_rank(N), layout.str(), " splits a dim that a tensor of rank ", N, " does not have");
+    require_fits(layout, grid);
     for (int k = 0; k < N; ++k) {
       const Partition& p = parts_[std::size_t(k)];
       TESSERA_REQUIRE(extents[k] >= 0 && p.extent() == extents[k] && p.parts() == parts_of(layout, grid, k), "dim ",
@@ -101,8 +99,15 @@ public:
   }
 
 private:
+  static void require_fits(const Layout& layout, const GridShape& grid) {
+    TESSERA_REQUIRE(layout.axes == grid.axes, layout.str(), " places ", layout.axes, " grid axes but the grid ",
+                    grid.str(), " has ", grid.axes, "; give one placement per axis");
+    TESSERA_REQUIRE(layout.fits_rank(N), layout.str(), " splits a dim that a tensor of rank ", N,
+                    " does not have; rank 5 is n,c,d,h,w, rank 4 c,d,h,w, rank 3 d,h,w, rank 2 n,c, rank 1 c");
+  }
   static std::array<Partition, N> split(const Layout& layout, const GridShape& grid, const Extents<N>& extents,
                                         const Extents<N>& quantum) {
+    require_fits(layout, grid);
     std::array<Partition, N> parts;
     for (int k = 0; k < N; ++k)
       parts[std::size_t(k)] = Partition::balanced(extents[k], parts_of(layout, grid, k), quantum[k]);
@@ -115,8 +120,10 @@ private:
   std::array<Partition, N> parts_;
 };
 
-/// The map of a window's output: the same layout, each spatial partition inherited, `channels` channels.
+/// The map of a window's output: the same layout, each spatial partition inherited, `channels` channels. Throws
+/// usage_error if a window does not fit.
 inline Map<5> output_map(const Map<5>& in, const Stencil& s, long channels) {
+  require_fits(s, {{in.extents()[2], in.extents()[3], in.extents()[4]}}, "output_map");
   std::array<Partition, 5> parts = in.partitions();
   Extents<5> e = in.extents();
   if (channels != e[1]) parts[1] = Partition::balanced(channels, in.partition(1).parts());

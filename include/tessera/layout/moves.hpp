@@ -60,10 +60,17 @@ struct MovePlan {
   }
 };
 
+/// The move of every axis. Where several axes split one dim, the coordinates of the earlier ones come first in the number
+/// of a block. So an axis that keeps its dim moves data all the same if an earlier axis starts or ends to split that dim.
 constexpr MovePlan plan_moves(Layout from, Layout to) {
   MovePlan p;
   p.axes = from.axes;
-  for (int i = 0; i < from.axes; ++i) p[i] = from.axes == to.axes ? move_between(from[i], to[i]) : Move::forbidden;
+  for (int i = 0; i < from.axes; ++i) {
+    p[i] = from.axes == to.axes ? move_between(from[i], to[i]) : Move::forbidden;
+    if (p[i] != Move::keep || !from[i].splits()) continue;
+    for (int earlier = 0; earlier < i; ++earlier)
+      if (from[earlier].splits(from[i].dim) != to[earlier].splits(from[i].dim)) p[i] = Move::all_to_all;
+  }
   return p;
 }
 
@@ -73,7 +80,8 @@ constexpr bool movable(Layout from, Layout to) { return from.axes == to.axes && 
 /// The number of grid axes along which `to = from` communicates: a cost to assert on.
 constexpr int collectives(Layout from, Layout to) { return plan_moves(from, to).collectives(); }
 
-/// True if `to = from` is local on every rank (given equal block boundaries).
+/// True if `to = from` is local on every rank, given equal block boundaries (where an axis starts or ends to split a dim:
+/// boundaries of the coarser partition that are also boundaries of the finer one).
 constexpr bool moves_nothing(Layout from, Layout to) { return movable(from, to) && collectives(from, to) == 0; }
 
 /// The layouts between which the adjoint of the move from -> to runs: dual(to) -> dual(from).

@@ -17,7 +17,8 @@ public:
   explicit Partition(long extent) : offsets_{0, extent} {}
   Partition() : Partition(0) {}
 
-  /// Blocks that differ by at most one quantum, the first ones larger; boundaries are multiples of `quantum`.
+  /// Blocks that differ by at most one quantum, the first ones larger; boundaries are multiples of `quantum`, except
+  /// that the extent cuts the last block that holds something short.
   static Partition balanced(long extent, int parts, long quantum = 1) {
     TESSERA_REQUIRE(extent >= 0 && parts >= 1 && quantum >= 1, "Partition: extent ", extent, ", ", parts,
                     " parts, quantum ", quantum, "; parts and quantum must be at least 1");
@@ -31,12 +32,12 @@ public:
   }
   /// Block boundaries given by the user: the size of each block, empty ones allowed.
   static Partition from_sizes(const std::vector<long>& sizes) {
+    TESSERA_REQUIRE(!sizes.empty(), "Partition: no block sizes given; give one for each rank that splits the dim");
     std::vector<long> offsets{0};
     for (long s : sizes) {
       TESSERA_REQUIRE(s >= 0, "Partition: block size ", s, "; sizes must not be negative");
       offsets.push_back(offsets.back() + s);
     }
-    TESSERA_REQUIRE(!sizes.empty(), "Partition: no block sizes given; give one for each rank that splits the dim");
     return Partition(std::move(offsets));
   }
 
@@ -63,7 +64,8 @@ public:
   friend bool operator==(const Partition&, const Partition&) = default;
 
   /// The partition that a window's output inherits: output q belongs to whoever holds input q*stride. The last block
-  /// takes what padding adds. Boundaries that are multiples of the stride are divided by it exactly.
+  /// takes what padding adds, even if it is empty itself. Boundaries that are multiples of the stride are divided by it
+  /// exactly.
   Partition inherited(const Window& w) const {
     const long out = w.output(extent());
     std::vector<long> offsets{0};

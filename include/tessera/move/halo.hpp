@@ -5,7 +5,7 @@
 // re-used.
 //
 // May know: base, layout, space, comm, tensor, move.
-// Example: Halo<float, 5> halo(x, window(3).same());  halo.reserve(x);  halo.start(x);  interior();  halo.finish();
+// Example: Halo<float, 5> halo(x, window(3).same());  halo.start(x);  interior();  halo.finish();
 #pragma once
 
 #include <tessera/move/exchange.hpp>
@@ -20,22 +20,28 @@ template <class T, int N, class Space = host> class Halo {
 public:
   Halo() = default;
   /// Every rank r gets the box need(r) around what it holds, in global indices; parts outside the tensor are wrapped in
-  /// `periodic` dims and left alone (zero after reserve) in others. Collective only in that all ranks make it.
-  template <class Need>
-  requires std::is_invocable_r_v < Box<N>, Need,
-  int > Halo(const AnyGrid& grid, const Map<N>& map, Need&& need, const Flags<N>& periodic = {})
-      : need_(need(grid.rank())),
-  exchange_(grid.world(),
-            plan_boxes(map, need, periodic, grid.rank(), Own::stays, map.layout().mask(Placement::Kind::rep)),
-            detail::halo_tag) {
+  /// `periodic` dims and left alone (zero after reserve) in others. All ranks make it, with equal arguments; making it
+  /// sends nothing.
+  template <BoxOfRank<N> Need>
+  Halo(const AnyGrid& grid, const Map<N>& map, Need&& need, const Flags<N>& periodic = {}) : map_(map) {
     TESSERA_REQUIRE(!map.layout().has_sum(), "Halo: the tensor has layout ", map.layout().str(),
                     ", a pending sum; resolve it first by assigning it to a tensor with a `rep` or split layout");
+    TESSERA_REQUIRE(map.grid() == grid.shape(), "Halo: the map was made for a grid ", map.grid().str(),
+                    " but the grid is ", grid.shape().str(), "; make the map with grid.shape()");
+    need_ = need(grid.rank());
+    const unsigned replicas = map.layout().mask(Placement::Kind::rep);
+    exchange_ = Exchange<T, N, Space>(
+        grid.world(), plan_boxes(map, need, periodic, grid.rank(), Own::stays, replicas), detail::halo_tag);
   }
-  /// The halo of a stencil on a rank-5 tensor, for the outputs of `out` (default: the map that the output inherits).
-  Halo(const AnyGrid& grid, const Map<5>& in, const Stencil& s, const Map<5>& out) requires(N == 5)
+  /// The halo of a stencil on a rank-5 tensor, for the outputs of `out`.
+  Halo(const AnyGrid& grid, const Map<5>& in, const Stencil& s, const Map<5>& out)
+  requires(N == 5)
       : Halo(
-            grid, in, [&](int r) { return needed_input(channels_of(out.box(r), in), s, in.extents()); },
-            periodic_dims(s)) {}
+            grid, in, [&](int r) { return needed_input(out.box(r), s, in.extents()); }, periodic_dims(s)) {}
+  /// The same for the outputs that each rank inherits from what it holds of x.
+  Halo(const Tensor<T, 5, Space>& x, const Stencil& s)
+  requires(N == 5)
+      : Halo(x.grid(), x.map(), s, output_map(x.map(), s, x.extents()[1])) {}
 
   /// The box this rank needs; reserve() makes room for it.
   const Box<N>& need() const { return need_; }
@@ -43,9 +49,16 @@ public:
     if (!need_.empty()) x.reserve(need_);
   }
 
-  void start(Tensor<T, N, Space>& x) { exchange_.start(x, x); }
+  /// Posts the exchange, after making room where there is none yet.
+  void start(Tensor<T, N, Space>& x) {
+    prepare(x);
+    exchange_.start(x, x);
+  }
   /// Adds the margins of a gradient into the ranks that own them.
-  void start_adjoint(Tensor<T, N, Space>& dx) { exchange_.start_adjoint(dx, dx); }
+  void start_adjoint(Tensor<T, N, Space>& dx) {
+    prepare(dx);
+    exchange_.start_adjoint(dx, dx);
+  }
   void finish() { exchange_.finish(); }
   void poke() { exchange_.poke(); }
   void run(Tensor<T, N, Space>& x) { start(x), finish(); }
@@ -57,9 +70,11 @@ public:
   Traffic adjoint_traffic() const { return exchange_.adjoint_traffic(); }
 
 private:
-  static Box<5> channels_of(Box<5> out, const Map<5>& in) {
-    out.lo[1] = 0, out.hi[1] = in.extents()[1];
-    return out;
+  void prepare(Tensor<T, N, Space>& x) const {
+    TESSERA_REQUIRE(x.map() == map_, "Halo: planned for ", map_.layout().str(), " ", map_.extents(), " on a grid ",
+                    map_.grid().str(), " but called with ", x.layout().str(), " ", x.extents(), " on a grid ",
+                    x.map().grid().str(), ", or with other block boundaries; make one Halo per map");
+    reserve(x);
   }
   static Flags<N> periodic_dims(const Stencil& s) {
     Flags<N> p{};
@@ -67,6 +82,7 @@ private:
     return p;
   }
 
+  Map<N> map_;
   Box<N> need_{};
   Exchange<T, N, Space> exchange_;
 };

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <tessera/layout/map.hpp>
+#include <type_traits>
 #include <vector>
 
 namespace tessera {
@@ -33,6 +34,10 @@ template <int N> struct BoxPlan {
     return n;
   }
 };
+
+/// Says which box each rank needs: box = need(rank).
+template <class F, int N>
+concept BoxOfRank = std::is_invocable_r_v<Box<N>, F, int>;
 
 /// What happens to the part of the needed box that the rank owns itself.
 enum class Own {
@@ -64,7 +69,7 @@ void for_each_piece(const Box<N>& need, const Box<N>& owned, const Extents<N>& e
 
 /// Plans that every rank r gets the box need(r) of a tensor that is laid out as `owner`. Along the axes in `paired`
 /// (bit i for axis i) only ranks of equal coordinate exchange: replicas serve their own coordinates.
-template <int N, class Need>
+template <int N, BoxOfRank<N> Need>
 BoxPlan<N> plan_boxes(const Map<N>& owner, Need&& need, const Flags<N>& periodic, int me, Own own,
                       unsigned paired_axes) {
   const GridShape& grid = owner.grid();

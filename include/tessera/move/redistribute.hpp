@@ -13,6 +13,12 @@
 
 namespace tessera {
 
+namespace detail {
+/// True if communicators can add such elements.
+template <class T>
+inline constexpr bool reducible = std::is_floating_point_v<T> || (std::is_integral_v<T> && sizeof(T) >= 4);
+} // namespace detail
+
 template <class T, int N, class Space = host> class Redistribution {
 public:
   Redistribution() = default;
@@ -23,6 +29,9 @@ public:
                     to.layout().str(),
                     ": a replicated axis cannot become a pending sum (every rank would add the value); "
                     "split it or keep it replicated");
+    TESSERA_REQUIRE(from.grid() == grid.shape() && to.grid() == grid.shape(), "redistribution: from a tensor on a grid ",
+                    from.grid().str(), " to one on ", to.grid().str(), " over the grid ", grid.shape().str(),
+                    "; both must be on that grid");
     unsigned paired = 0;
     for (int a = 0; a < from.layout().axes; ++a) {
       const Move m = move_between(from.layout()[a], to.layout()[a]);
@@ -37,6 +46,8 @@ public:
                                       plan_boxes(
                                           from, [&](int r) { return to.box(r); }, {}, grid.rank(), Own::copied, paired),
                                       detail::redistribution_tag);
+    TESSERA_REQUIRE(detail::reducible<T> || !(reduced_ || adds_), "redistribution: from ", from.layout().str(), " to ",
+                    to.layout().str(), ": pending sums of small integers overflow; use elements of 4 or 8 bytes");
     if (reduced_) grid.over(reduced_); // made now: later calls need not be collective
   }
 
@@ -53,7 +64,7 @@ public:
     if (adds_ || clears_) Blocks<Space>::fill(target.view(), T{});
     exchange_.run(*from, target, adds_ ? Exchange<T, N, Space>::Arrive::add : Exchange<T, N, Space>::Arrive::copy);
   }
-  /// The transposed map: source += nothing, source = transpose(target). A redistribution from dual(to) to dual(from).
+  /// source = transpose(target), the transposed map: what a redistribution from dual(to) to dual(from) does.
   void run_adjoint(const Tensor<T, N, Space>& target, Tensor<T, N, Space>& source) {
     require_maps(source, target);
     Blocks<Space>::fill(source.view(), T{});
@@ -72,19 +83,23 @@ private:
     TESSERA_REQUIRE(source.map() == from_ && target.map() == to_, "redistribution: planned for ", from_.layout().str(),
                     " ", from_.extents(), " -> ", to_.layout().str(), " but called with ", source.layout().str(), " ",
                     source.extents(), " -> ", target.layout().str(), " ", target.extents(),
-                    "; make one Redistribution per pair of maps");
+                    ", or with other block boundaries; make one Redistribution per pair of maps");
+    TESSERA_REQUIRE(&source != &target, "redistribution: the source is the target; give two tensors");
   }
   void all_reduce(Tensor<T, N, Space>& x) {
-    const View<T, N> v = x.view();
-    if (v.dense()) {
-      grid_.over(reduced_).iall_reduce(std::span<T>(v.data, std::size_t(v.size()))).wait();
-      return;
+    if constexpr (detail::reducible<T>) { // the constructor refuses others
+      const Communicator& ranks = grid_.over(reduced_);
+      const View<T, N> v = x.view();
+      if (v.dense()) {
+        ranks.iall_reduce(std::span<T>(v.data, std::size_t(v.size()))).wait();
+        return;
+      }
+      if (packed_.size() == 0) packed_ = Buffer<T, Space>(std::size_t(v.size()));
+      const View<T, N> p(packed_.data(), v.extents);
+      Blocks<Space>::copy(v, p);
+      ranks.iall_reduce(std::span<T>(p.data, std::size_t(p.size()))).wait();
+      Blocks<Space>::copy(p, v);
     }
-    if (packed_.size() == 0) packed_ = Buffer<T, Space>(std::size_t(v.size()));
-    const View<T, N> p(packed_.data(), v.extents);
-    Blocks<Space>::copy(View<const T, N>(v), p);
-    grid_.over(reduced_).iall_reduce(std::span<T>(p.data, std::size_t(p.size()))).wait();
-    Blocks<Space>::copy(View<const T, N>(p), v);
   }
 
   AnyGrid grid_;

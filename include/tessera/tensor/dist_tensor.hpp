@@ -12,8 +12,13 @@
 namespace tessera {
 
 namespace detail {
-/// A member function template that a header above this row specialises: assignment from another layout or expression.
-template <class To, class From> struct Assign;
+/// Assignment from another layout or an expression: headers above this row specialise it.
+template <class To, class From> struct Assign {
+  static_assert(sizeof(To) == 0, "tessera: this cannot be assigned to a DistTensor; assign a DistTensor of the same "
+                                 "element type, rank and memory space (include tessera/move/redistribute.hpp for another "
+                                 "layout) or an expression");
+  static void run(To&, const From&);
+};
 } // namespace detail
 
 /// T: element; N: rank, 1 to 5 (5: n,c,d,h,w; 4: c,d,h,w; 3: d,h,w; 2: n,c; 1: c); L: one placement per grid axis;

@@ -32,7 +32,10 @@ template <class T, int N> std::vector<T> gather(const Tensor<T, N, host>& x) {
       if ((replicas >> a & 1u) && coords[std::size_t(a)] != 0) first = false;
     if (!first) continue;
     std::size_t k = 0;
-    for_each_index(x.map().box(r), [&](const Index<N>& i) { out[linear(i)] += all[std::size_t(r)][k++]; });
+    for_each_index(x.map().box(r), [&](const Index<N>& i) {
+      T& sum = out[linear(i)];
+      sum = static_cast<T>(sum + all[std::size_t(r)][k++]);
+    });
   }
   return out;
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <map>
 #include <memory>
 #include <tessera/comm/communicator.hpp>
@@ -28,25 +29,26 @@ public:
     s_->world = std::move(world);
     const int ranks = s_->world.size();
     s_->shape.axes = static_cast<int>(sizes.size());
-    int known = 1, open = -1;
     std::string asked;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
+    for (std::size_t i = 0; i < sizes.size(); ++i)
       asked += (i ? "x" : "") + (sizes[i] == fit ? std::string("fit") : std::to_string(sizes[i]));
+    long needed = 1;
+    int open = -1;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
       TESSERA_REQUIRE(sizes[i] >= 1 || (sizes[i] == fit && open < 0), "Grid ", asked,
                       ": sizes must be at least 1, and at most one axis may be `fit`");
-      if (sizes[i] == fit)
-        open = static_cast<int>(i);
-      else
-        known *= sizes[i];
       s_->shape.size[i] = sizes[i];
+      if (sizes[i] == fit) open = static_cast<int>(i);
+      else if (needed <= std::numeric_limits<int>::max()) needed *= sizes[i]; // stops before it overflows
     }
     if (open >= 0) {
-      TESSERA_REQUIRE(ranks % known == 0, "Grid ", asked, ": ", ranks, " ranks are not a multiple of ", known,
-                      "; start a multiple of ", known, " ranks or change the sizes");
-      s_->shape.size[std::size_t(open)] = ranks / known;
+      TESSERA_REQUIRE(ranks % needed == 0, "Grid ", asked, ": ", ranks, ranks == 1 ? " rank is" : " ranks are",
+                      " not a multiple of ", needed, "; start a multiple of ", needed, " ranks or change the sizes");
+      s_->shape.size[std::size_t(open)] = static_cast<int>(ranks / needed);
+      needed = ranks;
     }
-    TESSERA_REQUIRE(s_->shape.ranks() == ranks, "Grid ", asked, " needs ", s_->shape.ranks(), " ranks but ", ranks,
-                    ranks == 1 ? " runs" : " run", "; start ", s_->shape.ranks(), " (mpirun -n ", s_->shape.ranks(),
+    TESSERA_REQUIRE(needed == ranks, "Grid ", asked, " needs ", needed, needed == 1 ? " rank but " : " ranks but ",
+                    ranks, ranks == 1 ? " runs" : " run", "; start ", needed, " (mpirun -n ", needed,
                     ") or change the sizes");
   }
 
@@ -61,14 +63,12 @@ public:
   /// The ranks that differ from this one only along the axes in `mask` (bit i for axis i), in grid order.
   /// Collective the first time a mask is asked for.
   const Communicator& over(unsigned mask) const {
-    const unsigned all = (1u << axes()) - 1;
     // Axes of size 1 add nobody: asking with or without them is the same group.
+    unsigned full = 0;
     for (int a = 0; a < axes(); ++a)
-      if (size(a) == 1) mask &= ~(1u << a);
+      if (size(a) > 1) full |= 1u << a;
+    mask &= full;
     if (auto it = s_->groups.find(mask); it != s_->groups.end()) return it->second;
-    unsigned full = all;
-    for (int a = 0; a < axes(); ++a)
-      if (size(a) == 1) full &= ~(1u << a);
     if (mask == full) return s_->groups.emplace(mask, s_->world).first->second;
     int color = 0;
     for (int a = 0; a < axes(); ++a)

@@ -23,23 +23,26 @@ public:
 
   Tensor() = default;
   Tensor(AnyGrid grid, Map<N> map) : grid_(std::move(grid)), map_(std::move(map)) {
-    TESSERA_REQUIRE(map_.grid() == grid_.shape(), "Tensor: its map was made for a grid ", map_.grid().str(),
-                    " but the grid is ", grid_.shape().str(), "; make the map with grid.shape()");
+    require_same_grid();
     box_ = store_ = map_.box(grid_.rank());
     allocate();
   }
   /// A tensor in memory that somebody else owns and that outlives it: `memory` holds `store.volume()` elements.
   /// `store` contains this rank's box.
   Tensor(AnyGrid grid, Map<N> map, const Box<N>& store, T* memory)
-      : grid_(std::move(grid)), map_(std::move(map)), box_(map_.box(grid_.rank())), store_(store), data_(memory) {}
+      : grid_(std::move(grid)), map_(std::move(map)), store_(store), data_(memory) {
+    require_same_grid();
+    box_ = map_.box(grid_.rank());
+    TESSERA_REQUIRE(store_.contains(box_), "Tensor: a block ", store_, " was given for a rank that holds ", box_,
+                    "; the block must contain it");
+  }
 
   Tensor(const Tensor& o) : grid_(o.grid_), map_(o.map_), box_(o.box_), store_(o.store_) {
     allocate();
     Blocks<Space>::copy(o.view(store_), view(store_));
   }
-  Tensor(Tensor&& o) noexcept
-      : grid_(o.grid_), map_(std::move(o.map_)), box_(o.box_), store_(o.store_), own_(std::move(o.own_)),
-        data_(std::exchange(o.data_, nullptr)) {}
+  /// What was moved from is as if default-constructed.
+  Tensor(Tensor&& o) noexcept : Tensor() { swap(o); }
   Tensor& operator=(Tensor o) noexcept {
     swap(o);
     return *this;
@@ -79,7 +82,7 @@ public:
   /// Makes room for a halo: afterwards store() contains `need`. Keeps what this rank holds; the halo is zero until it
   /// is exchanged. Grows only, so a second call with the same box costs nothing.
   void reserve(const Box<N>& need) {
-    if (store_.contains(need) || box_.empty()) return;
+    if (store_.contains(need)) return;
     Tensor grown(grid_, map_, hull(store_, need));
     Blocks<Space>::copy(std::as_const(*this).view(box_), grown.view(box_));
     swap(grown);
@@ -89,6 +92,10 @@ private:
   Tensor(AnyGrid grid, Map<N> map, const Box<N>& store)
       : grid_(std::move(grid)), map_(std::move(map)), box_(map_.box(grid_.rank())), store_(store) {
     allocate();
+  }
+  void require_same_grid() const {
+    TESSERA_REQUIRE(map_.grid() == grid_.shape(), "Tensor: its map was made for a grid ", map_.grid().str(),
+                    " but the grid is ", grid_.shape().str(), "; make the map with grid.shape()");
   }
   void allocate() {
     own_ = Buffer<T, Space>(std::size_t(store_.volume()));

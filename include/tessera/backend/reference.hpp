@@ -1,0 +1,108 @@
+// backend/reference.hpp: the plain-loop backend: every operation as its definition reads. The oracle of the others.
+//
+// A backend is a type with a memory space and the kernels that layers call; layers know nothing else of it.
+//
+// May know: base, space, kernel.
+// Example: Network<Model, double, reference> oracle(grid);
+#pragma once
+
+#include <span>
+#include <tessera/backend/initialise.hpp>
+#include <tessera/kernel/reference.hpp>
+#include <tessera/space/blocks.hpp>
+
+namespace tessera {
+
+struct reference {
+  using space = host;
+  static constexpr const char* name = "reference";
+
+  template <class T> class Convolution {
+  public:
+    explicit Convolution(const kernel::Conv& p) : p_(p) {}
+    void forward(const View<const T, 5>& x, const View<const T, 5>& w, const T* bias, const View<T, 5>& y) {
+      kernel::reference::convolution(p_, x, w, bias, y);
+    }
+    void backward_data(const View<const T, 5>& dy, const View<const T, 5>& w, const View<T, 5>& dx) {
+      kernel::reference::convolution_backward_data(p_, dy, w, dx);
+    }
+    void backward_weights(const View<const T, 5>& x, const View<const T, 5>& dy, const View<T, 5>& dw, T* db,
+                          kernel::Gradient mode) {
+      kernel::reference::convolution_backward_weights(p_, x, dy, dw, db, mode);
+    }
+
+  private:
+    kernel::Conv p_;
+  };
+
+  template <class T> class Dense {
+  public:
+    explicit Dense(const kernel::Dense& p) : p_(p) {}
+    void forward(const T* x, const T* w, const T* bias, T* y) { kernel::reference::dense(p_, x, w, bias, y); }
+    void backward_data(const T* dy, const T* w, T* dx) { kernel::reference::dense_backward_data(p_, dy, w, dx); }
+    void backward_weights(const T* x, const T* dy, T* dw, T* db, kernel::Gradient mode) {
+      kernel::reference::dense_backward_weights(p_, x, dy, dw, db, mode);
+    }
+
+  private:
+    kernel::Dense p_;
+  };
+
+  template <class T>
+  static void pool_forward(const kernel::Pooling& p, const View<const T, 5>& x, const View<T, 5>& y) {
+    kernel::reference::pooling(p, x, y);
+  }
+  /// dx = pool_backward(dy) * act'(x)
+  template <class T>
+  static void pool_backward(const kernel::Pooling& p, const View<const T, 5>& x, const View<const T, 5>& dy,
+                            const View<T, 5>& dx, kernel::Activation act, double slope) {
+    kernel::reference::pooling_backward(p, x, dy, dx, act, slope);
+  }
+  template <class T>
+  static void activation_forward(kernel::Activation a, double slope, const View<const T, 5>& x, const View<T, 5>& y) {
+    for_each_index(whole(y.extents), [&](const Index<5>& i) { y[i] = kernel::activate(a, slope, x[i]); });
+  }
+  /// dy *= act', from the output y
+  template <class T>
+  static void activation_backward(kernel::Activation a, double slope, const View<const T, 5>& y, const View<T, 5>& dy) {
+    for_each_index(whole(y.extents), [&](const Index<5>& i) { dy[i] *= kernel::activation_slope(a, slope, y[i]); });
+  }
+  /// y = act(bias) in every cell
+  template <class T> static void fill_channels(const View<T, 5>& y, const T* bias, kernel::Activation a, double slope) {
+    for_each_index(whole(y.extents),
+                   [&](const Index<5>& i) { y[i] = kernel::activate(a, slope, bias ? bias[i[1]] : T{}); });
+  }
+  /// db = sum of dy over samples and cells
+  template <class T> static void sum_channels(const View<const T, 5>& dy, T* db) {
+    kernel::reference::sum_channels(dy, db, kernel::Gradient::overwrite);
+  }
+  template <class T>
+  static void dropout(const View<const T, 5>& x, const View<T, 5>& y, const Index<5>& origin, const Extents<5>& global,
+                      double keep, std::uint64_t seed, std::uint64_t layer, std::uint64_t step) {
+    kernel::dropout(x, y, origin, global, keep, seed, layer, step);
+  }
+  template <class T>
+  static void sgd(std::span<T> p, std::span<const T> g, std::span<T> v, double rate, double momentum) {
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      v[i] = static_cast<T>(momentum * v[i] + g[i]);
+      p[i] = static_cast<T>(p[i] - rate * v[i]);
+    }
+  }
+  template <class T>
+  static void adam(std::span<T> p, std::span<const T> g, std::span<T> m, std::span<T> v, double rate, double beta1,
+                   double beta2, double epsilon, std::uint64_t t) {
+    const double c1 = 1 - std::pow(beta1, double(t)), c2 = 1 - std::pow(beta2, double(t));
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      m[i] = static_cast<T>(beta1 * m[i] + (1 - beta1) * g[i]);
+      v[i] = static_cast<T>(beta2 * v[i] + (1 - beta2) * g[i] * g[i]);
+      p[i] = static_cast<T>(p[i] - rate * (m[i] / c1) / (std::sqrt(v[i] / c2) + epsilon));
+    }
+  }
+  template <class T> static void fill(T* at, std::size_t count, T value) { std::fill_n(at, count, value); }
+  template <class T>
+  static void initialise(T* at, const Extents<5>& weights, Init how, std::uint64_t seed, std::uint64_t layer) {
+    initialise_weights(at, weights, how, seed, layer);
+  }
+};
+
+} // namespace tessera

@@ -1,0 +1,200 @@
+// kernel/reference.hpp: every kernel as plain loops. The oracle of the tests, and the kernels of double precision.
+//
+// Clarity before speed. Views may have any strides. All sums run in T: instantiate with double for an oracle.
+//
+// May know: base, kernel/problem.hpp, kernel/check.hpp.
+// Example: reference::convolution<double>(p, x, w, bias, y);   // bias may be null
+#pragma once
+
+#include <tessera/base/copy.hpp>
+#include <tessera/kernel/check.hpp>
+
+namespace tessera::kernel {
+
+/// act(v); `slope` belongs to leaky_relu.
+template <class T> constexpr T activate(Activation a, double slope, T v) {
+  if (a == Activation::none || v > T{}) return v;
+  return a == Activation::relu ? T{} : static_cast<T>(slope) * v;
+}
+/// act'(v), recovered from the activation's output: relu and leaky_relu keep the sign. 0 at v = 0 for relu.
+template <class T> constexpr T activation_slope(Activation a, double slope, T output) {
+  if (a == Activation::none || output > T{}) return T{1};
+  return a == Activation::relu ? T{} : static_cast<T>(slope);
+}
+
+namespace reference {
+using kernel::activate, kernel::activation_slope;
+
+namespace detail {
+/// Calls f(n, q, tap, cell) for every sample, output, and tap that falls into the block.
+template <class F> void for_each_tap(const Conv& p, const F& f) {
+  for (long n = 0; n < p.n; ++n)
+    for_each_index(whole(p.out), [&](const Index<3>& q) {
+      Box<3> inside;
+      for (int i = 0; i < 3; ++i) {
+        const Interval t = taps(p, i, q[i]);
+        inside.lo[i] = t.first, inside.hi[i] = t.last;
+      }
+      for_each_index(inside, [&](const Index<3>& k) {
+        Index<3> cell;
+        for (int i = 0; i < 3; ++i) cell[i] = q[i] * p.stride[i] - p.below[i] + k[i] * p.dilation[i];
+        f(n, q, k, cell);
+      });
+    });
+}
+inline Index<5> at(long n, long c, const Index<3>& i) { return {{n, c, i[0], i[1], i[2]}}; }
+} // namespace detail
+
+/// y = act(bias + w * x), see Conv. `bias` holds co elements or is null.
+template <class T>
+void convolution(const Conv& p, const View<const T, 5>& x, const View<const T, 5>& w, const T* bias,
+                 const View<T, 5>& y) {
+  for_each_index(whole(y.extents), [&](const Index<5>& i) { y[i] = bias ? bias[i[1]] : T{}; });
+  detail::for_each_tap(p, [&](long n, const Index<3>& q, const Index<3>& k, const Index<3>& cell) {
+    const T* px = &x[detail::at(n, 0, cell)];
+    for (long o = 0; o < p.co; ++o) {
+      const T* pw = &w[detail::at(o, 0, k)];
+      T sum{};
+      for (long i = 0; i < p.ci; ++i) sum += px[i * x.strides[1]] * pw[i * w.strides[1]];
+      y[detail::at(n, o, q)] += sum;
+    }
+  });
+  if (p.act != Activation::none)
+    for_each_index(whole(y.extents), [&](const Index<5>& i) { y[i] = activate(p.act, p.slope, y[i]); });
+}
+
+/// dx = the adjoint of the convolution (without bias and activation) applied to dy. Writes the whole of dx.
+template <class T>
+void convolution_backward_data(const Conv& p, const View<const T, 5>& dy, const View<const T, 5>& w,
+                               const View<T, 5>& dx) {
+  fill_block(dx, T{});
+  detail::for_each_tap(p, [&](long n, const Index<3>& q, const Index<3>& k, const Index<3>& cell) {
+    T* px = &dx[detail::at(n, 0, cell)];
+    for (long o = 0; o < p.co; ++o) {
+      const T* pw = &w[detail::at(o, 0, k)];
+      const T g = dy[detail::at(n, o, q)];
+      for (long i = 0; i < p.ci; ++i) px[i * dx.strides[1]] += g * pw[i * w.strides[1]];
+    }
+  });
+}
+
+/// db[o] = (or +=) the sum of dy over all samples and cells. db holds as many elements as dy has channels.
+template <class T> void sum_channels(const View<const T, 5>& dy, T* db, Gradient mode) {
+  if (mode == Gradient::overwrite) std::fill_n(db, dy.extents[1], T{});
+  for_each_index(whole(dy.extents), [&](const Index<5>& i) { db[i[1]] += dy[i]; });
+}
+
+/// dw and db (null: not wanted) = or += the gradients of <dy, conv(x)>.
+template <class T>
+void convolution_backward_weights(const Conv& p, const View<const T, 5>& x, const View<const T, 5>& dy,
+                                  const View<T, 5>& dw, T* db, Gradient mode) {
+  if (mode == Gradient::overwrite) fill_block(dw, T{});
+  detail::for_each_tap(p, [&](long n, const Index<3>& q, const Index<3>& k, const Index<3>& cell) {
+    const T* px = &x[detail::at(n, 0, cell)];
+    for (long o = 0; o < p.co; ++o) {
+      T* pw = &dw[detail::at(o, 0, k)];
+      const T g = dy[detail::at(n, o, q)];
+      for (long i = 0; i < p.ci; ++i) pw[i * dw.strides[1]] += g * px[i * x.strides[1]];
+    }
+  });
+  if (db) sum_channels<T>(dy, db, mode);
+}
+
+namespace detail {
+struct PoolWindows {
+  PoolWindow w[3];
+  Box<3> taps() const {
+    return {{{w[0].taps.first, w[1].taps.first, w[2].taps.first}}, {{w[0].taps.last, w[1].taps.last, w[2].taps.last}}};
+  }
+};
+inline PoolWindows windows(const Pooling& p, const Index<3>& q) {
+  return {{window_of(p, 0, q[0]), window_of(p, 1, q[1]), window_of(p, 2, q[2])}};
+}
+inline Index<3> cell_of(const Pooling& p, const PoolWindows& w, const Index<3>& tap) {
+  Index<3> cell;
+  for (int i = 0; i < 3; ++i) cell[i] = w.w[i].start + tap[i] * p.dilation[i];
+  return cell;
+}
+template <class T> T divisor(const Pooling& p, const PoolWindows& w) {
+  return static_cast<T>(p.count_padding ? product(p.k) : w.taps().volume());
+}
+/// The first cell in d,h,w order that holds the maximum of channel c.
+template <class T>
+Index<3> first_maximum(const Pooling& p, const View<const T, 5>& x, long n, long c, const PoolWindows& w) {
+  Index<3> best = cell_of(p, w, w.taps().lo);
+  for_each_index(w.taps(), [&](const Index<3>& tap) {
+    const Index<3> cell = cell_of(p, w, tap);
+    if (x[at(n, c, cell)] > x[at(n, c, best)]) best = cell;
+  });
+  return best;
+}
+} // namespace detail
+
+/// y = the maximum or the average of each window. Padding never wins; a window without any cell gives 0.
+template <class T> void pooling(const Pooling& p, const View<const T, 5>& x, const View<T, 5>& y) {
+  for_each_index(whole(y.extents), [&](const Index<5>& i) {
+    const detail::PoolWindows w = detail::windows(p, {{i[2], i[3], i[4]}});
+    T& out = y[i] = T{};
+    if (w.taps().empty()) return;
+    if (p.kind == Pool::max) {
+      out = x[detail::at(i[0], i[1], detail::first_maximum(p, x, i[0], i[1], w))];
+      return;
+    }
+    for_each_index(w.taps(),
+                   [&](const Index<3>& tap) { out += x[detail::at(i[0], i[1], detail::cell_of(p, w, tap))]; });
+    out /= detail::divisor<T>(p, w);
+  });
+}
+
+/// dx = (the adjoint of the pooling at x, applied to dy) * act'(x), where x, the pooling's input, is the output of the
+/// activation `act`. Writes the whole of dx. The maximum goes to the first cell in d,h,w order that holds it.
+template <class T>
+void pooling_backward(const Pooling& p, const View<const T, 5>& x, const View<const T, 5>& dy, const View<T, 5>& dx,
+                      Activation act, double slope) {
+  fill_block(dx, T{});
+  for_each_index(whole(dy.extents), [&](const Index<5>& i) {
+    const detail::PoolWindows w = detail::windows(p, {{i[2], i[3], i[4]}});
+    if (w.taps().empty()) return;
+    if (p.kind == Pool::max) {
+      dx[detail::at(i[0], i[1], detail::first_maximum(p, x, i[0], i[1], w))] += dy[i];
+      return;
+    }
+    const T share = dy[i] / detail::divisor<T>(p, w);
+    for_each_index(w.taps(),
+                   [&](const Index<3>& tap) { dx[detail::at(i[0], i[1], detail::cell_of(p, w, tap))] += share; });
+  });
+  if (act != Activation::none)
+    for_each_index(whole(dx.extents), [&](const Index<5>& i) { dx[i] *= activation_slope(act, slope, x[i]); });
+}
+
+/// y = act(b + W x); all row-major, W is (co, ci), `b` may be null.
+template <class T> void dense(const Dense& p, const T* x, const T* w, const T* b, T* y) {
+  for (long n = 0; n < p.n; ++n)
+    for (long o = 0; o < p.co; ++o) {
+      T sum = b ? b[o] : T{};
+      for (long i = 0; i < p.ci; ++i) sum += w[o * p.ci + i] * x[n * p.ci + i];
+      y[n * p.co + o] = activate(p.act, p.slope, sum);
+    }
+}
+/// dx = dy W.
+template <class T> void dense_backward_data(const Dense& p, const T* dy, const T* w, T* dx) {
+  std::fill_n(dx, p.n * p.ci, T{});
+  for (long n = 0; n < p.n; ++n)
+    for (long o = 0; o < p.co; ++o)
+      for (long i = 0; i < p.ci; ++i) dx[n * p.ci + i] += dy[n * p.co + o] * w[o * p.ci + i];
+}
+/// dW = or += dy^T x;  db (null: not wanted) = or += the sum of dy over samples.
+template <class T> void dense_backward_weights(const Dense& p, const T* x, const T* dy, T* dw, T* db, Gradient mode) {
+  if (mode == Gradient::overwrite) {
+    std::fill_n(dw, p.co * p.ci, T{});
+    if (db) std::fill_n(db, p.co, T{});
+  }
+  for (long n = 0; n < p.n; ++n)
+    for (long o = 0; o < p.co; ++o) {
+      for (long i = 0; i < p.ci; ++i) dw[o * p.ci + i] += dy[n * p.co + o] * x[n * p.ci + i];
+      if (db) db[o] += dy[n * p.co + o];
+    }
+}
+
+} // namespace reference
+} // namespace tessera::kernel

@@ -1,0 +1,30 @@
+// layer/make.hpp: from a planned step to the layer that runs it. A new kind of layer adds its line here.
+//
+// May know: base to move, layer.
+#pragma once
+
+#include <tessera/layer/conv.hpp>
+#include <tessera/layer/local.hpp>
+#include <tessera/layer/pool.hpp>
+
+namespace tessera {
+
+/// The layer `spec` (with the activation it takes in) from `in` to `out` on this rank. Collective: plans communication.
+template <class T, class Backend>
+std::unique_ptr<Layer<T, typename Backend::space>>
+make_layer(const LayerSpec& spec, InputActivation fused, const AnyGrid& grid, const Map<5>& in, const Map<5>& out) {
+  const Box<5> box = in.box(grid.rank());
+  switch (spec.kind) {
+  case LayerKind::conv: return std::make_unique<ConvLayer<T, Backend>>(spec, fused, grid, in, out);
+  case LayerKind::pool: return std::make_unique<PoolLayer<T, Backend>>(spec, grid, in, out);
+  case LayerKind::activation: return std::make_unique<ActivationLayer<T, Backend>>(spec, box);
+  case LayerKind::dropout: return std::make_unique<DropoutLayer<T, Backend>>(spec, grid, in);
+  case LayerKind::redistribute: return std::make_unique<RedistributeLayer<T, Backend>>(grid, in, out);
+  case LayerKind::flatten: return std::make_unique<FlattenLayer<T, Backend>>(box);
+  case LayerKind::dense: return std::make_unique<DenseLayer<T, Backend>>(spec, fused, grid, in);
+  case LayerKind::user: break; // its type is known to the network's model only
+  }
+  throw usage_error(text("layer kind ", static_cast<int>(spec.kind), " is not known"));
+}
+
+} // namespace tessera

@@ -1,0 +1,104 @@
+// layer/spec.hpp: LayerSpec, what a layer is before it runs: a constexpr value of plain scalars.
+//
+// Networks are values, not types: a sequence is an array of these, so 200 layers compile as fast as two. The functions
+// here (conv, average_pool, ...) are the words of the network language; layers of your own are named in seq() as they
+// are.
+//
+// May know: base, layout, kernel/problem.hpp.
+// Example: constexpr LayerSpec l = conv(16, window(3).same()).with_bias();
+#pragma once
+
+#include <concepts>
+#include <string>
+#include <tessera/kernel/problem.hpp>
+#include <tessera/layout/stencil.hpp>
+
+namespace tessera {
+
+enum class LayerKind : int { conv, pool, activation, dropout, redistribute, flatten, dense, user };
+
+/// How weights start. fan_in and fan_out count the kernel's cells.
+enum class Init : int {
+  glorot_uniform, ///< U(-a, a), a = sqrt(6 / (fan_in + fan_out)): Glorot and Bengio 2010
+  he_normal,      ///< N(0, 2 / fan_in): He et al. 2015
+  zeros
+};
+
+/// Whether an average divides by the whole window or by its cells inside the global tensor.
+enum class PaddingCounts : int { yes, no };
+
+struct LayerSpec {
+  LayerKind kind{};
+  Stencil stencil{};                                 ///< conv, pool
+  int channels = 0;                                  ///< conv, dense: of the output
+  bool bias = false;                                 ///< conv, dense
+  double bias_value = 0;                             ///< what biases start from
+  Init init = Init::glorot_uniform;                  ///< conv, dense
+  kernel::Activation activation{};                   ///< activation
+  double slope = 0;                                  ///< leaky_relu
+  kernel::Pool pool{};                               ///< pool
+  PaddingCounts padding_counts = PaddingCounts::yes; ///< average pool
+  double keep = 1;                                   ///< dropout: the probability of keeping an element
+  Layout layout{};                                   ///< to
+  int user = -1;                                     ///< user: which of the sequence's own layer types
+
+  constexpr LayerSpec with_bias(double start = 0) const {
+    LayerSpec s = *this;
+    s.bias = true, s.bias_value = start;
+    return s;
+  }
+  constexpr LayerSpec initialised(Init how) const {
+    LayerSpec s = *this;
+    s.init = how;
+    return s;
+  }
+  constexpr const char* name() const {
+    switch (kind) {
+    case LayerKind::conv: return "conv";
+    case LayerKind::pool: return pool == kernel::Pool::max ? "max_pool" : "average_pool";
+    case LayerKind::activation: return activation == kernel::Activation::relu ? "relu" : "leaky_relu";
+    case LayerKind::dropout: return "dropout";
+    case LayerKind::redistribute: return "to";
+    case LayerKind::flatten: return "flatten";
+    case LayerKind::dense: return "dense";
+    case LayerKind::user: return "user layer";
+    }
+    return "?";
+  }
+};
+
+/// A layer of the user's own: see layer/user.hpp.
+template <class L>
+concept LocalLayer = requires(const L& l) {
+  { l.stencil() } -> std::convertible_to<Stencil>;
+};
+
+/// Convolution to `channels` output channels, without bias unless .with_bias(). Weights (co, ci, kd, kh, kw).
+constexpr LayerSpec conv(int channels, Stencil s = window(3).same()) {
+  return {.kind = LayerKind::conv, .stencil = s, .channels = channels};
+}
+/// Average over each window; padding counts in the divisor by default, as in the CosmoFlow papers.
+constexpr LayerSpec average_pool(Stencil s, PaddingCounts counts = PaddingCounts::yes) {
+  return {.kind = LayerKind::pool, .stencil = s, .pool = kernel::Pool::average, .padding_counts = counts};
+}
+/// Maximum over each window; ties go to the first global index, padding never wins.
+constexpr LayerSpec max_pool(Stencil s) { return {.kind = LayerKind::pool, .stencil = s, .pool = kernel::Pool::max}; }
+/// Windows of k cells a side that do not overlap.
+constexpr LayerSpec max_pool(int k) { return max_pool(window(k).strided(k)); }
+constexpr LayerSpec average_pool(int k) { return average_pool(window(k).strided(k)); }
+constexpr LayerSpec relu() { return {.kind = LayerKind::activation, .activation = kernel::Activation::relu}; }
+/// x for x > 0, slope * x otherwise.
+constexpr LayerSpec leaky_relu(double slope) {
+  return {.kind = LayerKind::activation, .activation = kernel::Activation::leaky_relu, .slope = slope};
+}
+/// In training keeps each element with probability `keep` and divides it by `keep`; the identity in inference.
+/// The mask depends on seed, layer, step and the global index only.
+constexpr LayerSpec dropout(double keep) { return {.kind = LayerKind::dropout, .keep = keep}; }
+/// Redistributes the activations to another layout; the gradient travels back.
+constexpr LayerSpec to(Layout l) { return {.kind = LayerKind::redistribute, .layout = l}; }
+/// (n, c, d, h, w) -> (n, c*d*h*w, 1, 1, 1) in logical order, as in PyTorch; c, d, h, w are not split.
+constexpr LayerSpec flatten() { return {.kind = LayerKind::flatten}; }
+/// Fully connected, with bias (0 unless .with_bias(start)). Weights (co, ci). Follows flatten().
+constexpr LayerSpec dense(int channels) { return {.kind = LayerKind::dense, .channels = channels, .bias = true}; }
+
+} // namespace tessera

@@ -1,0 +1,277 @@
+// net/network.hpp: Network, a planned network with its memory: forward, backward, and gradients on their way.
+//
+// AnyNetwork runs a list of layers whose geometry is a run-time value; Network<Model, T, Backend> checks a model when
+// compiling and hands it over. Parameters and gradients are two flat arrays; each layer's gradients are all-reduced
+// over the grid axes that split its output, from the moment they are complete, while the backward pass goes on. Nothing
+// allocates after the first step of each batch size.
+//
+// May know: base to move, kernel and backend (through Backend), layer, net.
+// Example: Network<CosmoFlow<64>, float, cpu> model(grid, {.batch = 4, .seed = 1});
+#pragma once
+
+#include <map>
+#include <tessera/layer/make.hpp>
+#include <tessera/layer/user.hpp>
+#include <tessera/net/plan.hpp>
+
+namespace tessera {
+
+struct NetworkOptions {
+  long batch = 1;         ///< samples per step over all ranks; smaller steps are allowed, larger ones are not
+  std::uint64_t seed = 1; ///< of initial weights and dropout
+};
+
+template <class T, class Backend> class AnyNetwork {
+public:
+  using Space = typename Backend::space;
+  using Field = Tensor<T, 5, Space>;
+  using element_type = T;
+
+  /// Makes the layer of a user-written type: (index of the type, input map, output map, extents of its weights).
+  using UserLayers =
+      std::function<std::unique_ptr<Layer<T, Space>>(int, const Map<5>&, const Map<5>&, const Extents<5>&)>;
+
+  AnyNetwork(AnyGrid grid, NetworkDescription description, const NetworkOptions& options, UserLayers user_layers = {})
+      : grid_(std::move(grid)), description_(std::move(description)), options_(options),
+        user_layers_(std::move(user_layers)), plan_(grid_.shape(), description_, options.batch) {
+    parameters_ = Buffer<T, Space>(plan_.parameter_count());
+    gradients_ = Buffer<T, Space>(plan_.parameter_count());
+    std::size_t largest[2] = {0, 0};
+    for (std::size_t e = 0; e < plan_.edges(); ++e) {
+      const auto size = std::size_t(plan_.edge_block(e, grid_.rank()).volume());
+      values_.emplace_back(e == 0 ? 0 : size);
+      if (e > 0) largest[e % 2] = std::max(largest[e % 2], size);
+    }
+    for (int i = 0; i < 2; ++i) error_signals_[i] = Buffer<T, Space>(largest[i]);
+    for (const PlanStep& s : plan_.steps()) grid_.over(s.out.layout().mask(Placement::Kind::split));
+    initialise();
+  }
+  AnyNetwork(AnyNetwork&&) = delete; // layers and tensors point into it
+
+  const AnyGrid& grid() const { return grid_; }
+  const NetworkPlan& plan() const { return plan_; }
+  const NetworkOptions& options() const { return options_; }
+
+  /// A zero tensor for `samples` inputs (n,c,d,h,w) with the boundaries and the halo room the network wants.
+  Field make_input(long samples) {
+    const NetworkPlan& p = program(samples).plan;
+    Field x(grid_, p.input());
+    x.reserve(p.edge_block(0, grid_.rank()));
+    return x;
+  }
+  Field make_input() { return make_input(options_.batch); }
+  /// A zero tensor with the map of the network's output, for targets.
+  Field make_target(long samples) { return Field(grid_, program(samples).plan.output()); }
+  Field make_target() { return make_target(options_.batch); }
+
+  /// The output for x, valid until the next call. `step` keys the dropout masks.
+  const Field& forward(Field& x, Mode mode, std::uint64_t step = 0) {
+    Program& p = bind(x);
+    for (std::size_t k = 0; k < p.layers.size(); ++k) {
+      p.passes[k].mode = mode, p.passes[k].step = step;
+      p.layers[k]->forward(p.passes[k], value(p, k, x), p.values[k]);
+    }
+    return p.values.back();
+  }
+  /// Where the gradient of the loss with respect to the output goes before backward().
+  Field& output_gradient() { return current_->gradients.back(); }
+  /// From output_gradient(): all parameter gradients, each on its way to being summed over the ranks.
+  void backward(Field& x) {
+    TESSERA_REQUIRE(current_ && current_->plan.input() == x.map(), "backward: call forward with the same tensor first");
+    Program& p = *current_;
+    for (std::size_t k = p.layers.size(); k-- > 0;)
+      p.layers[k]->backward(p.passes[k], value(p, k, x), p.values[k], p.gradients[k],
+                            k > 0 ? &p.gradients[k - 1] : nullptr);
+  }
+
+  /// A layer's parameters: where they lie, and the sum of their gradients on its way.
+  struct Bucket {
+    std::size_t offset = 0, count = 0;
+    unsigned axes = 0; ///< the grid axes it is summed over
+    Request pending;
+  };
+  /// Calls f(offset, count) for each layer's parameters once their gradients have arrived, in the order they were
+  /// started.
+  template <class F> void for_each_gradient(F&& f) {
+    for (Bucket& b : started_) {
+      b.pending.wait();
+      f(b.offset, b.count);
+    }
+    started_.clear();
+  }
+
+  std::span<T> parameters() { return {parameters_.data(), parameters_.size()}; }
+  std::span<const T> parameters() const { return {parameters_.data(), parameters_.size()}; }
+  std::span<T> gradients() { return {gradients_.data(), gradients_.size()}; }
+
+  /// What the layers move on this rank in one training step of the full batch, in order.
+  std::vector<std::pair<std::string, LayerTraffic>> traffic() {
+    std::vector<std::pair<std::string, LayerTraffic>> all;
+    Program& p = program(options_.batch);
+    for (std::size_t k = 0; k < p.layers.size(); ++k)
+      all.emplace_back(text(p.plan.steps()[k].layer, ".", p.plan.steps()[k].spec.name()), p.layers[k]->traffic());
+    return all;
+  }
+
+private:
+  /// The layers for one batch size; all sizes share the memory.
+  struct Program {
+    NetworkPlan plan;
+    std::vector<std::unique_ptr<Layer<T, Space>>> layers;
+    std::vector<Pass<T>> passes;
+    std::vector<Field> values, gradients; ///< of the outputs of the steps
+  };
+
+  Program& program(long samples) {
+    if (auto it = programs_.find(samples); it != programs_.end()) return it->second;
+    TESSERA_REQUIRE(samples >= 1 && samples <= options_.batch, "Network: a step of ", samples,
+                    " samples, but it was made for at most ", options_.batch, "; make it with a larger batch");
+    Program p;
+    p.plan = samples == options_.batch ? plan_ : NetworkPlan(grid_.shape(), description_, samples);
+    const int r = grid_.rank();
+    for (std::size_t k = 0; k < p.plan.steps().size(); ++k) {
+      const PlanStep& s = p.plan.steps()[k];
+      p.values.emplace_back(grid_, s.out, p.plan.edge_block(k + 1, r), values_[k + 1].data());
+      p.gradients.emplace_back(grid_, s.out, p.plan.edge_block(k + 1, r), error_signals_[(k + 1) % 2].data());
+    }
+    for (std::size_t k = 0; k < p.plan.steps().size(); ++k) {
+      const PlanStep& s = p.plan.steps()[k];
+      auto layer = s.spec.kind == LayerKind::user
+                       ? user_layers_(s.spec.user, s.in, s.out, p.plan.infos()[std::size_t(s.layer)].weights)
+                       : make_layer<T, Backend>(s.spec, s.fused, grid_, s.in, s.out);
+      if (k > 0) {
+        const InputActivation before = p.plan.steps()[k - 1].fused;
+        if (before.kind != kernel::Activation::none && layer->absorb(before)) p.layers.back()->activation_is_absorbed();
+      }
+      p.layers.push_back(std::move(layer));
+      p.passes.push_back(pass_for(s));
+    }
+    return programs_.emplace(samples, std::move(p)).first->second;
+  }
+  Program& bind(Field& x) {
+    Program& p = program(x.extents()[0]);
+    TESSERA_REQUIRE(x.map() == p.plan.input(), "Network: the input has layout ", x.layout().str(), " and extents ",
+                    x.extents(), " but the network wants ", p.plan.input().layout().str(), " and ",
+                    p.plan.input().extents(), " with its own block boundaries; make it with make_input()");
+    x.reserve(p.plan.edge_block(0, grid_.rank()));
+    current_ = &p;
+    return p;
+  }
+  Field& value(Program& p, std::size_t k, Field& x) { return k == 0 ? x : p.values[k - 1]; }
+
+  Pass<T> pass_for(const PlanStep& s) {
+    Pass<T> pass;
+    pass.seed = options_.seed, pass.layer = s.layer;
+    std::size_t offset = 0, count = 0;
+    for (const ParameterInfo& i : plan_.parameters()) {
+      if (i.layer != s.layer) continue;
+      if (count == 0) offset = i.offset;
+      count += i.count;
+      (i.bias ? pass.biases : pass.weights) = std::span<const T>(parameters_.data() + i.offset, i.count);
+      (i.bias ? pass.bias_gradients : pass.weight_gradients) = std::span<T>(gradients_.data() + i.offset, i.count);
+    }
+    const Communicator& world = grid_.world();
+    pass.poke = [&world] { world.progress(); };
+    if (count > 0) {
+      const unsigned axes = s.out.layout().mask(Placement::Kind::split);
+      pass.gradients_ready = [this, offset, count, axes] {
+        Bucket b{offset, count, axes, {}};
+        const Communicator& ranks = grid_.over(axes);
+        if (ranks.size() > 1) b.pending = ranks.iall_reduce(std::span<T>(gradients_.data() + offset, count));
+        started_.push_back(std::move(b));
+      };
+    }
+    return pass;
+  }
+  void initialise() {
+    for (const ParameterInfo& i : plan_.parameters()) {
+      const LayerSpec& s = plan_.layers()[std::size_t(i.layer)];
+      T* const at = parameters_.data() + i.offset;
+      if (i.bias)
+        Backend::fill(at, i.count, static_cast<T>(s.bias_value));
+      else
+        Backend::initialise(at, i.extents, s.init, options_.seed, std::uint64_t(i.layer));
+    }
+  }
+
+  AnyGrid grid_;
+  NetworkDescription description_;
+  NetworkOptions options_;
+  UserLayers user_layers_;
+  NetworkPlan plan_;
+  Buffer<T, Space> parameters_, gradients_;
+  std::vector<Buffer<T, Space>> values_;
+  Buffer<T, Space> error_signals_[2];
+  std::map<long, Program> programs_;
+  Program* current_ = nullptr;
+  std::vector<Bucket> started_;
+};
+
+/// A model is a struct with `input`, `layout` and `net`.
+template <class M>
+concept NetworkModel = requires {
+  { M::input } -> std::convertible_to<Input>;
+  { M::layout } -> std::convertible_to<Layout>;
+  M::net.layers;
+};
+
+/// A network whose model is checked when compiling: shapes, layouts, windows. Model: a struct with static constexpr
+/// `input` (Input), `layout` (Layout) and `net` (seq(...)).
+template <class Model, class T, class Backend> class Network : public AnyNetwork<T, Backend> {
+  static_assert(NetworkModel<Model>,
+                "tessera: a model needs static constexpr members input (Input), layout (place(...)) "
+                "and net (seq(...))");
+  static constexpr auto walked = walk(Model::net, Model::input, Model::layout);
+  static_assert(walked.fault != Fault::empty_network, "tessera: the network has no layers");
+  static_assert(walked.fault != Fault::bad_window,
+                "tessera: kernel, stride and dilation must be at least 1, padding at least 0");
+  static_assert(
+      walked.fault != Fault::window_larger_than_input,
+      "tessera: a window is larger than its padded input; use a smaller kernel, fewer poolings or a larger input");
+  static_assert(walked.fault != Fault::periodic_padding_too_wide,
+                "tessera: periodic padding is wider than the input; use at most one period");
+  static_assert(walked.fault != Fault::no_channels,
+                "tessera: a layer has no channels; give conv(channels) or dense(channels) at least 1");
+  static_assert(walked.fault != Fault::flatten_splits_sample,
+                "tessera: flatten needs whole samples on a rank; put to(place(n,...)) with only n and rep before it");
+  static_assert(walked.fault != Fault::dense_without_flatten,
+                "tessera: dense needs 1x1x1 volumes; put flatten() before it");
+  static_assert(walked.fault != Fault::bad_keep_probability, "tessera: dropout(keep) needs 0 < keep <= 1");
+  static_assert(walked.fault != Fault::negative_slope, "tessera: leaky_relu(slope) needs slope >= 0");
+  static_assert(walked.fault != Fault::unknown_layer, "tessera: a user layer without its type; name it in seq(...)");
+  static_assert(walked.fault != Fault::another_number_of_axes,
+                "tessera: to(place(...)) places another number of grid axes than the network's layout");
+  static_assert(walked.fault != Fault::pending_sum, "tessera: activations cannot be a pending sum; use rep or a split");
+  static_assert(walked.fault != Fault::split_channel, "tessera: channels cannot be split here; split n, d, h or w");
+
+public:
+  static constexpr long parameter_count = walked.parameters();
+  template <int R>
+  explicit Network(const Grid<R>& grid, const NetworkOptions& options = {})
+      : AnyNetwork<T, Backend>(
+            grid, describe(Model::net, Model::input, Model::layout), options,
+            [grid = AnyGrid(grid)](int user, const Map<5>& in, const Map<5>& out, const Extents<5>& e) {
+              return make_user_layer(grid, user, in, out, e, Model::net);
+            }) {
+    static_assert(R == Model::layout.axes,
+                  "tessera: the model's layout places another number of axes than the grid has");
+  }
+
+private:
+  template <int N, class... U>
+  static std::unique_ptr<Layer<T, typename Backend::space>>
+  make_user_layer(const AnyGrid& grid, int user, const Map<5>& in, const Map<5>& out, const Extents<5>& weights,
+                  const Sequence<N, U...>& net) {
+    std::unique_ptr<Layer<T, typename Backend::space>> made;
+    std::apply(
+        [&](const U&... l) {
+          int i = 0;
+          ((i++ == user ? void(made = std::make_unique<UserLayer<T, Backend, U>>(l, grid, in, out, weights)) : void()),
+           ...);
+        },
+        net.users);
+    return made;
+  }
+};
+
+} // namespace tessera

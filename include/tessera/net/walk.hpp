@@ -1,0 +1,211 @@
+// net/walk.hpp: the walk through a network: shapes, layouts, parameters and faults, at compile time or at run time.
+//
+// Faults are data: the walk returns the first one, and Network asserts on it once, so a mistake prints one line that
+// names the remedy instead of a template back-trace.
+//
+// May know: base, layout, kernel/problem.hpp, layer/spec.hpp, net/sequence.hpp.
+// Example: constexpr auto w = walk(net, input, place(n, d, h, w));  static_assert(w.fault == Fault::none);
+#pragma once
+
+#include <span>
+#include <tessera/net/sequence.hpp>
+
+namespace tessera {
+
+/// What can be wrong with a network before it runs.
+enum class Fault : int {
+  none,
+  empty_network,
+  bad_window,
+  window_larger_than_input,
+  periodic_padding_too_wide,
+  no_channels,
+  flatten_splits_sample,
+  dense_without_flatten,
+  bad_keep_probability,
+  negative_slope,
+  unknown_layer,
+  another_number_of_axes,
+  pending_sum,
+  split_channel
+};
+
+/// The remedy, in words.
+constexpr const char* fault_text(Fault f) {
+  switch (f) {
+  case Fault::none: return "no fault";
+  case Fault::empty_network: return "the network has no layers";
+  case Fault::bad_window: return "kernel, stride and dilation must be at least 1, padding at least 0";
+  case Fault::window_larger_than_input:
+    return "a window is larger than its padded input; use a smaller kernel, fewer poolings or a larger input";
+  case Fault::periodic_padding_too_wide: return "periodic padding is wider than the input; use at most one period";
+  case Fault::no_channels: return "a layer has no channels; give conv(channels) or dense(channels) at least 1";
+  case Fault::flatten_splits_sample:
+    return "flatten needs whole samples on a rank; put to(place(n,...)) with only n and rep before it";
+  case Fault::dense_without_flatten: return "dense needs 1x1x1 volumes; put flatten() before it";
+  case Fault::bad_keep_probability: return "dropout(keep) needs 0 < keep <= 1";
+  case Fault::unknown_layer: return "a user layer without its type; name it in seq(...) of the model";
+  case Fault::negative_slope: return "leaky_relu(slope) needs slope >= 0: its derivative is recovered from its output";
+  case Fault::another_number_of_axes:
+    return "a layout places another number of grid axes than the network's; give "
+           "to(place(...)) one placement per axis";
+  case Fault::pending_sum: return "activations cannot be a pending sum; use rep or a split in place(...)";
+  case Fault::split_channel: return "channels cannot be split here; split n, d, h or w";
+  }
+  return "?";
+}
+
+/// One layer as the walk sees it. Shapes are c,d,h,w of one sample.
+struct LayerInfo {
+  Extents<4> in{}, out{};
+  Layout layout_in{}, layout_out{};
+  Extents<5> weights{}; ///< (co, ci, kd, kh, kw); product 0 for none
+  long biases = 0;
+  double flop = 0; ///< forward, one sample, convolutions and dense layers
+  constexpr long parameters() const { return (weights[0] ? product(weights) : 0) + biases; }
+};
+
+struct WalkFault {
+  Fault fault = Fault::none;
+  int layer = -1;
+  Dim dim = Dim::n;
+  long need = 0, have = 0;
+};
+
+namespace detail {
+
+constexpr Fault check_layout(const Layout& l, int axes) {
+  if (l.axes != axes) return Fault::another_number_of_axes;
+  if (l.has_sum()) return Fault::pending_sum;
+  if (l.splits(Dim::c)) return Fault::split_channel;
+  return Fault::none;
+}
+
+/// The shape after `s`; the first fault, if any, goes to `fault`.
+template <class Rules>
+constexpr LayerInfo infer(const LayerSpec& s, const Extents<4>& in, const Layout& layout, const Rules& rules,
+                          WalkFault& fault) {
+  LayerInfo i{.in = in, .out = in, .layout_in = layout, .layout_out = layout};
+  const auto fail = [&](Fault f, Dim dim = Dim::n, long need = 0, long have = 0) {
+    if (fault.fault == Fault::none) fault = {f, -1, dim, need, have};
+  };
+  const auto slide = [&](const Stencil& st) {
+    if (!st.valid()) return fail(Fault::bad_window);
+    for (int k = 0; k < 3; ++k) {
+      const Dim dim = static_cast<Dim>(k + 2);
+      if (st[k].mode == Padding::periodic && (st[k].below > in[k + 1] || st[k].above > in[k + 1]))
+        fail(Fault::periodic_padding_too_wide, dim, st[k].below > st[k].above ? st[k].below : st[k].above, in[k + 1]);
+      i.out[k + 1] = st[k].output(in[k + 1]);
+      if (i.out[k + 1] < 1)
+        fail(Fault::window_larger_than_input, dim, st[k].span(), in[k + 1] + st[k].below + st[k].above);
+    }
+  };
+  switch (s.kind) {
+  case LayerKind::conv:
+    if (s.channels < 1) fail(Fault::no_channels);
+    slide(s.stencil);
+    i.out[0] = s.channels;
+    i.weights = {{s.channels, in[0], s.stencil.d.k, s.stencil.h.k, s.stencil.w.k}};
+    i.biases = s.bias ? s.channels : 0;
+    i.flop = 2.0 * double(product(i.weights)) * double(i.out[1] * i.out[2] * i.out[3]);
+    break;
+  case LayerKind::pool: slide(s.stencil); break;
+  case LayerKind::user:
+    slide(s.stencil);
+    if (s.user < 0) fail(Fault::unknown_layer);
+    rules(s.user, i);
+    break;
+  case LayerKind::activation:
+    if (s.slope < 0) fail(Fault::negative_slope);
+    break;
+  case LayerKind::dropout:
+    if (!(s.keep > 0 && s.keep <= 1)) fail(Fault::bad_keep_probability);
+    break;
+  case LayerKind::redistribute:
+    if (const Fault f = check_layout(s.layout, layout.axes); f != Fault::none) fail(f);
+    i.layout_out = s.layout;
+    break;
+  case LayerKind::flatten:
+    if (layout.splits(Dim::d) || layout.splits(Dim::h) || layout.splits(Dim::w)) fail(Fault::flatten_splits_sample);
+    i.out = {{product(in), 1, 1, 1}};
+    break;
+  case LayerKind::dense:
+    if (s.channels < 1) fail(Fault::no_channels);
+    if (in[1] * in[2] * in[3] != 1) fail(Fault::dense_without_flatten);
+    i.out[0] = s.channels;
+    i.weights = {{s.channels, in[0], 1, 1, 1}};
+    i.biases = s.bias ? s.channels : 0;
+    i.flop = 2.0 * double(s.channels) * double(in[0]);
+    break;
+  }
+  return i;
+}
+
+} // namespace detail
+
+/// Walks `layers` from `input` laid out as `layout`; fills `infos` (one per layer) as far as the first fault.
+/// rules(user, info) sets the output channels and the weights of a user's layer.
+template <class Rules>
+constexpr WalkFault walk_into(std::span<const LayerSpec> layers, const Input& input, const Layout& layout,
+                              const Rules& rules, std::span<LayerInfo> infos) {
+  WalkFault fault;
+  if (layers.empty()) return {.fault = Fault::empty_network};
+  if (const Fault f = detail::check_layout(layout, layout.axes); f != Fault::none) return {.fault = f};
+  Extents<4> shape{{input.c, input.d, input.h, input.w}};
+  Layout now = layout;
+  for (std::size_t k = 0; k < layers.size(); ++k) {
+    infos[k] = detail::infer(layers[k], shape, now, rules, fault);
+    if (fault.fault != Fault::none) {
+      fault.layer = static_cast<int>(k);
+      return fault;
+    }
+    shape = infos[k].out;
+    now = infos[k].layout_out;
+  }
+  return fault;
+}
+
+template <int N> struct Walked : WalkFault {
+  std::array<LayerInfo, std::size_t(N)> layers{};
+  constexpr long parameters() const {
+    long p = 0;
+    for (const LayerInfo& l : layers) p += l.parameters();
+    return p;
+  }
+};
+
+namespace detail {
+/// The shape rule of a user's layer: what it says of itself, else channels kept and no weights.
+template <class L> constexpr void user_rule(const L& l, LayerInfo& i) {
+  const int in = static_cast<int>(i.in[0]);
+  if constexpr (requires { l.channels(in); }) i.out[0] = l.channels(in);
+  if constexpr (requires { l.parameters(in); }) i.weights = l.parameters(in);
+}
+} // namespace detail
+
+template <int N, class... U>
+constexpr Walked<N> walk(const Sequence<N, U...>& net, const Input& input, const Layout& layout) {
+  Walked<N> w;
+  const auto rules = [&](int user, LayerInfo& info) {
+    std::apply(
+        [&](const U&... l) {
+          int i = 0;
+          ((i++ == user ? detail::user_rule(l, info) : void()), ...);
+        },
+        net.users);
+  };
+  static_cast<WalkFault&>(w) = walk_into(net.layers, input, layout, rules, w.layers);
+  return w;
+}
+
+/// The product of the strides from layer `first` up to the next redistribution, per spatial dim: block boundaries that
+/// are multiples of it stay aligned all the way.
+constexpr Index<3> stride_quantum(std::span<const LayerSpec> layers, std::size_t first = 0) {
+  Index<3> q{{1, 1, 1}};
+  for (std::size_t k = first; k < layers.size() && layers[k].kind != LayerKind::redistribute; ++k)
+    if (layers[k].kind == LayerKind::conv || layers[k].kind == LayerKind::pool || layers[k].kind == LayerKind::user)
+      for (int i = 0; i < 3; ++i) q[i] *= layers[k].stencil[i].stride;
+  return q;
+}
+
+} // namespace tessera
