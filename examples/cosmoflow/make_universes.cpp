@@ -6,10 +6,10 @@
 #include "universe_file.hpp"
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <tessera/base/progress.hpp>
 #include <tessera/comm/agree.hpp>
 #include <tessera/comm/environment.hpp>
+#include <tessera/net/memory.hpp>
 
 using namespace cosmology;
 
@@ -68,14 +68,11 @@ void check(const Options& o) {
 double memory_available(const Communicator& comm) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  long kilobytes = 0;
-  std::ifstream info("/proc/meminfo");
-  for (std::string key, rest; info >> key && key != "MemAvailable:";) std::getline(info, rest);
-  info >> kilobytes;
+  const auto here = static_cast<double>(tessera::available_memory());
   const auto hosts = comm.all_gather(std::span<const char>(host));
-  const auto memory = comm.all_gather(std::span<const long>(&kilobytes, 1));
+  const auto memory = comm.all_gather(std::span<const double>(&here, 1));
   std::map<std::vector<char>, double> machines;
-  for (std::size_t r = 0; r < hosts.size(); ++r) machines[hosts[r]] = 1024.0 * static_cast<double>(memory[r][0]);
+  for (std::size_t r = 0; r < hosts.size(); ++r) machines[hosts[r]] = memory[r][0];
   double sum = 0;
   for (const auto& [name, bytes] : machines) {
     if (bytes == 0) return 0;

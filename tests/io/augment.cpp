@@ -52,15 +52,20 @@ TEST_CASE("augment: what a flip, a transposition and a quarter turn do, by hand"
 }
 
 TEST_CASE("augment: the 48 symmetries are a group, and indices and boxes agree") {
-  const Extents<3> e{{5, 5, 5}};
-  const Index<3> probe{
-      {0, 1, 3}}; // 48 different images: its coordinates and their mirror images 4, 3, 1 tell dims apart
+  const Extents<3> e{{7, 7, 7}};
+  const Index<3> probe{{0, 1, 2}}; // with the mirror images 6, 5, 4: no two symmetries send it to the same place
   const auto key = [](const Symmetry& s) {
     return std::array{s.perm[0], s.perm[1], s.perm[2], int(s.flip[0]), int(s.flip[1]), int(s.flip[2])};
   };
   std::set<std::array<int, 6>> all;
   for (int n = 0; n < 48; ++n) all.insert(key(Symmetry::number(n)));
   CHECK(all.size() == 48);
+  std::set<std::array<long, 3>> images;
+  for (int n = 0; n < 48; ++n) {
+    const Index<3> j = Symmetry::number(n).apply(probe, e);
+    images.insert({j[0], j[1], j[2]});
+  }
+  CHECK(images.size() == 48);
   for (int n = 0; n < 48; ++n) {
     const Symmetry a = Symmetry::number(n);
     CHECK(then(a, a.inverse()) == Symmetry{});

@@ -20,9 +20,9 @@ KNOWS = {
     "expr": ["move", "kernel", "backend"],  # convolution nodes hold a kernel's problem
     "layer": ["expr"],
     "net": ["layer"],
-    "train": ["net"],
-    "io": ["tensor"],
-    "check": ["train", "io"],
+    "io": ["tensor", "kernel"],  # shuffles draw from kernel/random.hpp
+    "train": ["net", "io"],  # checkpoints are files
+    "check": ["train"],
 }
 
 # Headers of vendors, by how they begin, and the only file that may include them.
@@ -39,8 +39,8 @@ VENDORS = {
 POSIX = {"fcntl.h", "sched.h", "sys/mman.h", "sys/resource.h", "sys/stat.h", "sys/types.h", "unistd.h"}
 
 # Files that may choose by the preprocessor: what the build or the compiler offers. Algorithms never do.
-CHOOSE = {"base/config.hpp", "comm/environment.hpp", "tessera.hpp", "io/hdf5_reader.hpp", "io/hdf5_writer.hpp",
-          *VENDORS.values()}
+CHOOSE = {"base/config.hpp", "comm/environment.hpp", "kernel/simd.hpp", "tessera.hpp", "io/hdf5_reader.hpp",
+          "io/hdf5_writer.hpp", *VENDORS.values()}
 
 MOST_LINES = 600
 
@@ -86,8 +86,9 @@ def faults(include):
         head = text.split("#pragma once")[0]
         if "#pragma once" not in lines or re.search(r"^(?!//|\s*$)", head.rstrip("\n"), re.MULTILINE):
             wrong.append(f"{name}: '#pragma once' follows the opening comment")
-        if not re.search(r"^// May know:", head, re.MULTILINE) or not re.search(r"^// (Example|Examples):", head, re.MULTILINE):
-            wrong.append(f"{name}: the opening comment says 'May know: ...' and 'Example: ...'")
+        for part in ("May know", "Example"):
+            if not re.search(rf"^// {part}s?:", head, re.MULTILINE):
+                wrong.append(f"{name}: the opening comment lacks '// {part}: ...'")
 
         for number, line in enumerate(without_comments(text).splitlines(), 1):
             where = f"{name}:{number}"
@@ -159,7 +160,8 @@ BAD_HEADS = {
     "another file's name": ("// base/other.hpp: x.\n// May know: x\n// Example: x\n#pragma once\n", "begins with"),
     "no #pragma once": ("// base/bad.hpp: x.\n// May know: x\n// Example: x\nint x;\n", "#pragma once"),
     "code before #pragma once": ("// base/bad.hpp: x.\n// May know: x\n// Example: x\nint x;\n#pragma once\n", "#pragma once"),
-    "no example": ("// base/bad.hpp: x.\n// May know: x\n#pragma once\n", "Example"),
+    "no word on what it may know": ("// base/bad.hpp: x.\n// Example: x\n#pragma once\n", "lacks '// May know"),
+    "no example": ("// base/bad.hpp: x.\n// May know: x\n#pragma once\n", "lacks '// Example"),
 }
 
 

@@ -50,19 +50,27 @@ template <class A, class B, int N> constexpr Runs runs_of(const View<A, N>& a, c
   return r;
 }
 
-template <class A, class B, class F> void visit_runs(const Runs& r, int loop, A* a, B* b, const F& f) {
-  if (loop + 1 == r.loops) {
-    f(a, r.step_a[loop], b, r.step_b[loop], r.count[loop]);
-    return;
-  }
-  for (long i = 0; i < r.count[loop]; ++i, a += r.step_a[loop], b += r.step_b[loop]) visit_runs(r, loop + 1, a, b, f);
-}
 } // namespace detail
 
 /// Calls f(pa, step_a, pb, step_b, count) for runs of elements that cover two views of equal extents.
 template <class A, class B, int N, class F> void for_each_run(const View<A, N>& a, const View<B, N>& b, const F& f) {
   if (b.empty()) return;
-  detail::visit_runs(detail::runs_of(a, b), 0, a.data, b.data, f);
+  const detail::Runs r = detail::runs_of(a, b);
+  const int inner = r.loops - 1;
+  long at[detail::Runs::most] = {}; // an odometer, because recursion would be unrolled into code nobody needs
+  A* pa = a.data;
+  B* pb = b.data;
+  for (;;) {
+    f(pa, r.step_a[inner], pb, r.step_b[inner], r.count[inner]);
+    int k = inner - 1;
+    for (; k >= 0; --k) {
+      pa += r.step_a[k], pb += r.step_b[k];
+      if (++at[k] < r.count[k]) break;
+      pa -= r.step_a[k] * r.count[k], pb -= r.step_b[k] * r.count[k];
+      at[k] = 0;
+    }
+    if (k < 0) return;
+  }
 }
 
 /// to = from, element by element. The extents are equal and the blocks do not overlap.

@@ -33,11 +33,11 @@ struct backend_error : error {
 };
 
 namespace detail {
-inline void append(std::string& s, std::string_view v) { s += v; }
-inline void append(std::string& s, const std::string& v) { s += v; }
-inline void append(std::string& s, const char* v) { s += v; }
-inline void append(std::string& s, char v) { s += v; }
-inline void append(std::string& s, bool v) { s += v ? "true" : "false"; }
+[[gnu::noinline]] inline void append(std::string& s, std::string_view v) { s += v; }
+[[gnu::noinline]] inline void append(std::string& s, const std::string& v) { s += v; }
+[[gnu::noinline]] inline void append(std::string& s, const char* v) { s += v; }
+[[gnu::noinline]] inline void append(std::string& s, char v) { s += v; }
+[[gnu::noinline]] inline void append(std::string& s, bool v) { s += v ? "true" : "false"; }
 template <class T>
 requires requires(const T& v) { std::to_string(v); }
 void append(std::string& s, const T& v) { s += std::to_string(v); }
@@ -45,14 +45,15 @@ template <class T>
 requires requires(const T& v) { v.str(); }
 void append(std::string& s, const T& v) { s += v.str(); }
 
-[[noreturn]] inline void fail_usage(const std::string& text, std::string_view file, int line) {
+[[noreturn, gnu::noinline, gnu::cold]] inline void fail_usage(const std::string& text, std::string_view file, int line) {
   if (auto cut = file.rfind("tessera/"); cut != file.npos) file.remove_prefix(cut);
   throw usage_error(text + " [" + std::string(file) + ":" + std::to_string(line) + "]");
 }
 } // namespace detail
 
 /// Concatenates its arguments (strings, characters, numbers, anything with `.str()`) into one message.
-template <class... Args> std::string text(const Args&... args) {
+/// Kept out of line: messages are built when something is wrong, and inlined they would be most of the code.
+template <class... Args> [[gnu::noinline, gnu::cold]] std::string text(const Args&... args) {
   std::string s;
   (detail::append(s, args), ...);
   return s;

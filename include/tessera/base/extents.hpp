@@ -31,7 +31,10 @@ template <int N> struct Index {
   /// "4x5x6"
   std::string str() const {
     std::string s;
-    for (int i = 0; i < N; ++i) s += (i ? "x" : "") + std::to_string(v[i]);
+    for (int i = 0; i < N; ++i) {
+      if (i) s += 'x';
+      s += std::to_string(v[i]);
+    }
     return s;
   }
 };

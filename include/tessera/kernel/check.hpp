@@ -22,7 +22,7 @@ struct Interval {
 
 /// The taps k, 0 <= k < count, with lo <= start + k*dilation < hi.
 constexpr Interval taps_inside(long start, long count, long dilation, long lo, long hi) {
-  const long first = start >= lo ? 0 : (lo - start + dilation - 1) / dilation;
+  const long first = start >= lo ? 0 : std::min(count, (lo - start + dilation - 1) / dilation);
   const long last = hi <= start ? 0 : std::min(count, (hi - 1 - start) / dilation + 1);
   return {first, std::max(first, last)};
 }

@@ -6,7 +6,13 @@
 // Example: Convolution<float> conv(problem);  conv.forward(x, w, bias, y);
 #pragma once
 
+#include <optional>
+#include <tessera/kernel/conv_weights.hpp>
 #include <tessera/kernel/onednn.hpp>
+#include <tessera/kernel/optimizer.hpp>
+#include <tessera/kernel/pointwise.hpp>
+#include <tessera/kernel/pooling.hpp>
+#include <tessera/kernel/random.hpp>
 #include <tessera/kernel/reference.hpp>
 
 namespace tessera::kernel {
@@ -38,7 +44,25 @@ private:
 
 template <> class Convolution<float> : public OnednnConvolution {
 public:
-  using OnednnConvolution::OnednnConvolution;
+  explicit Convolution(const Conv& p) : OnednnConvolution(p) {
+    // oneDNN has direct weight-gradient kernels for some targets only; elsewhere it unfolds x and multiplies matrices.
+    const std::string theirs = OnednnConvolution::implementation(Pass::backward_weights);
+    const bool direct = theirs.find("jit") != std::string::npos && theirs.find("gemm") == std::string::npos;
+    if (!direct && simd_bytes >= 32) weights_.emplace(p);
+  }
+  std::string implementation(Pass pass) {
+    return pass == Pass::backward_weights && weights_ ? "tessera" : OnednnConvolution::implementation(pass);
+  }
+  void backward_weights(const View<const float, 5>& x, const View<const float, 5>& dy, const View<float, 5>& dw,
+                        float* db, Gradient mode) {
+    if (weights_)
+      weights_->run(x, dy, dw, db, mode);
+    else
+      OnednnConvolution::backward_weights(x, dy, dw, db, mode);
+  }
+
+private:
+  std::optional<ConvWeights<float>> weights_;
 };
 
 /// One dense layer; everything row-major and dense, weights (co, ci). `bias` and `db` may be null.

@@ -7,7 +7,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <tessera/base/error.hpp>
 
@@ -27,11 +26,14 @@ namespace detail {
 /// because std::sqrt must set errno, which keeps compilers from vectorising the loop around it: a magic number as first
 /// guess of 1/sqrt(v), three Newton steps, and one correction of the root itself.
 inline float square_root(float v) {
-  float y = std::bit_cast<float>(0x5F3759DFU - (std::bit_cast<std::uint32_t>(v) >> 1));
+  const auto bits = std::bit_cast<std::int32_t>(v);
+  float y = std::bit_cast<float>(0x5F3759DF - (bits >> 1));
   for (int step = 0; step < 3; ++step) y *= 1.5F - 0.5F * v * y * y;
   float root = v * y;
   root += 0.5F * y * (v - root * root);
-  return v <= std::numeric_limits<float>::max() ? root : v; // infinity stays what it is
+  // Infinity stays what it is; selected by a mask, because a branch would keep the loop scalar.
+  const std::int32_t finite = bits < 0x7F800000 ? -1 : 0;
+  return std::bit_cast<float>((std::bit_cast<std::int32_t>(root) & finite) | (bits & ~finite));
 }
 inline double square_root(double v) { return std::sqrt(v); }
 } // namespace detail

@@ -97,7 +97,7 @@ void convolution_backward_weights(const Conv& p, const View<const T, 5>& x, cons
       for (long i = 0; i < p.ci; ++i) pw[i * dw.strides[1]] += g * px[i * x.strides[1]];
     }
   });
-  if (db) sum_channels<T>(dy, db, mode);
+  if (db) reference::sum_channels<T>(dy, db, mode);
 }
 
 namespace detail {

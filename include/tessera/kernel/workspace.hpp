@@ -20,4 +20,21 @@ inline std::byte* workspace(std::size_t bytes) {
   return block.data();
 }
 
+/// Pieces of the workspace, each on its own cache line.
+class Carver {
+public:
+  explicit Carver(std::byte* base = nullptr) : base_(base) {}
+  /// Room for `count` elements of T behind what was taken before; a null base only adds up the bytes.
+  template <class T> T* take(long count) {
+    T* p = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    used_ += (std::size_t(count) * sizeof(T) + host::alignment - 1) / host::alignment * host::alignment;
+    return p;
+  }
+  std::size_t used() const { return used_; }
+
+private:
+  std::byte* base_;
+  std::size_t used_ = 0;
+};
+
 } // namespace tessera::kernel

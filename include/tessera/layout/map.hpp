@@ -35,7 +35,10 @@ struct GridShape {
   /// "2x1x4"
   std::string str() const {
     std::string s;
-    for (int i = 0; i < axes; ++i) s += (i ? "x" : "") + std::to_string(size[std::size_t(i)]);
+    for (int i = 0; i < axes; ++i) {
+      if (i) s += 'x';
+      s += std::to_string(size[std::size_t(i)]);
+    }
     return s;
   }
 };

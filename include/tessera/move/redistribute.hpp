@@ -25,6 +25,9 @@ public:
   Redistribution(const AnyGrid& grid, const Map<N>& from, const Map<N>& to) : grid_(grid), from_(from), to_(to) {
     TESSERA_REQUIRE(from.extents() == to.extents(), "redistribution: from extents ", from.extents(), " to ",
                     to.extents(), "; the global extents must be equal");
+    TESSERA_REQUIRE(from.layout().axes == to.layout().axes, "redistribution: from ", from.layout().str(), " to ",
+                    to.layout().str(), ": they place ", from.layout().axes, " and ", to.layout().axes,
+                    " grid axes; give both one placement per axis of one grid");
     TESSERA_REQUIRE(movable(from.layout(), to.layout()), "redistribution: from ", from.layout().str(), " to ",
                     to.layout().str(),
                     ": a replicated axis cannot become a pending sum (every rank would add the value); "

@@ -12,13 +12,14 @@
 #include <map>
 #include <tessera/layer/make.hpp>
 #include <tessera/layer/user.hpp>
-#include <tessera/net/plan.hpp>
+#include <tessera/net/memory.hpp>
 
 namespace tessera {
 
 struct NetworkOptions {
   long batch = 1;         ///< samples per step over all ranks; smaller steps are allowed, larger ones are not
   std::uint64_t seed = 1; ///< of initial weights and dropout
+  int moments = 2;        ///< per parameter, of the optimizer to come; counted before anything is allocated
 };
 
 template <class T, class Backend> class AnyNetwork {
@@ -34,6 +35,7 @@ public:
   AnyNetwork(AnyGrid grid, NetworkDescription description, const NetworkOptions& options, UserLayers user_layers = {})
       : grid_(std::move(grid)), description_(std::move(description)), options_(options),
         user_layers_(std::move(user_layers)), plan_(grid_.shape(), description_, options.batch) {
+    require_memory(grid_, plan_, sizeof(T), options.moments);
     parameters_ = Buffer<T, Space>(plan_.parameter_count());
     gradients_ = Buffer<T, Space>(plan_.parameter_count());
     std::size_t largest[2] = {0, 0};

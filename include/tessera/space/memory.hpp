@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string_view>
@@ -87,6 +88,8 @@ public:
   Buffer() = default;
   explicit Buffer(std::size_t count) : count_(count) {
     if (count == 0) return;
+    TESSERA_REQUIRE(count <= std::numeric_limits<std::size_t>::max() / sizeof(T), "out of memory: ", count,
+                    " elements of ", sizeof(T), " bytes are more than any address space");
     p_.reset(static_cast<T*>(Space::allocate(count * sizeof(T))));
     p_.get_deleter().bytes = count * sizeof(T);
     allocation_counter().took(count * sizeof(T));

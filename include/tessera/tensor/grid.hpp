@@ -30,8 +30,10 @@ public:
     const int ranks = s_->world.size();
     s_->shape.axes = static_cast<int>(sizes.size());
     std::string asked;
-    for (std::size_t i = 0; i < sizes.size(); ++i)
-      asked += (i ? "x" : "") + (sizes[i] == fit ? std::string("fit") : std::to_string(sizes[i]));
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (i) asked += 'x';
+      asked += sizes[i] == fit ? std::string("fit") : std::to_string(sizes[i]);
+    }
     long needed = 1;
     int open = -1;
     for (std::size_t i = 0; i < sizes.size(); ++i) {

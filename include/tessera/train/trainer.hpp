@@ -14,21 +14,10 @@
 
 namespace tessera {
 
-namespace detail {
-template <class T, class Backend> const AnyNetwork<T, Backend>& as_network(const AnyNetwork<T, Backend>& n);
-template <class N> struct NetworkTypes;
-template <class T, class Backend> struct NetworkTypes<const AnyNetwork<T, Backend>&> {
-  using element = T;
-  using backend = Backend;
-};
-} // namespace detail
-
-template <class Net, class Optimizer, class Loss> class Trainer {
-  using Types = detail::NetworkTypes<decltype(detail::as_network(std::declval<const Net&>()))>;
-
+template <class Element, class Backend, class Optimizer, class Loss> class Trainer {
 public:
-  using T = typename Types::element;
-  using Backend = typename Types::backend;
+  using T = Element;
+  using Net = AnyNetwork<T, Backend>; ///< whatever the model: one trainer for all
   using Field = typename Net::Field;
   static constexpr std::size_t moment_count = Optimizer::moments.size();
 

@@ -1,0 +1,58 @@
+// backend/cpu.hpp: the CPU backend: host memory, oneDNN, and this library's own memory-bound kernels.
+//
+// It is the reference backend with everything that has a faster kernel replaced.
+//
+// May know: base, space, kernel, backend/reference.hpp.
+// Example: Network<CosmoFlow<64>, float, cpu> net(grid);
+#pragma once
+
+#include <tessera/backend/reference.hpp>
+#include <tessera/kernel/cpu.hpp>
+#include <tessera/kernel/optimizer.hpp>
+#include <tessera/kernel/pointwise.hpp>
+#include <tessera/kernel/pooling.hpp>
+
+namespace tessera {
+
+struct cpu : reference {
+  static constexpr const char* name = "cpu";
+
+  template <class T> using Convolution = kernel::Convolution<T>;
+  template <class T> using Dense = kernel::InnerProduct<T>;
+
+  template <class T>
+  static void pool_forward(const kernel::Pooling& p, const View<const T, 5>& x, const View<T, 5>& y) {
+    kernel::pool_forward(p, x, y);
+  }
+  template <class T>
+  static void pool_backward(const kernel::Pooling& p, const View<const T, 5>& x, const View<const T, 5>& dy,
+                            const View<T, 5>& dx, kernel::Activation act, double slope) {
+    kernel::pool_backward(p, x, dy, dx, act, slope);
+  }
+  template <class T>
+  static void activation_forward(kernel::Activation a, double slope, const View<const T, 5>& x, const View<T, 5>& y) {
+    kernel::activation_forward(a, slope, x, y);
+  }
+  template <class T>
+  static void activation_backward(kernel::Activation a, double slope, const View<const T, 5>& y, const View<T, 5>& dy) {
+    kernel::activation_backward(a, slope, y, dy);
+  }
+  template <class T>
+  static void fill_channels(const View<T, 5>& y, const T* bias, kernel::Activation a, double slope) {
+    kernel::fill_channels(y, bias, a, slope);
+  }
+  template <class T> static void sum_channels(const View<const T, 5>& dy, T* db) {
+    kernel::sum_channels(dy, db, kernel::Gradient::overwrite);
+  }
+  template <class T>
+  static void sgd(std::span<T> p, std::span<const T> g, std::span<T> v, double rate, double momentum) {
+    kernel::sgd(p, g, v, {.rate = rate, .momentum = momentum});
+  }
+  template <class T>
+  static void adam(std::span<T> p, std::span<const T> g, std::span<T> m, std::span<T> v, double rate, double beta1,
+                   double beta2, double epsilon, std::uint64_t t) {
+    kernel::adam(p, g, m, v, {.rate = rate, .beta1 = beta1, .beta2 = beta2, .epsilon = epsilon}, t);
+  }
+};
+
+} // namespace tessera

@@ -1,0 +1,249 @@
+// kernel/conv_weights.hpp: the weight gradient of a convolution as a matrix product in registers, f32 or f64.
+//
+// dW[m, o] = sum over outputs r of X[r, m] dY[r, o], where m runs over all (tap, input channel) pairs and X[r, m] is the
+// cell that tap sees from output r. A tile of `tile_rows` m's times two vectors of o's stays in registers while r runs
+// along rows of outputs. For that,
+//   - rows of x are copied once into a small padded slab (a ring over depth), so that every tap of every output is a
+//     fixed distance away and no border needs care,
+//   - rows of dy are copied into panels as wide as a tile, unless they are one already.
+// Both stay in the cache for all taps; the products are as many as the multiply-adds, the copies a few per cent.
+//
+// May know: base, kernel/problem.hpp, check.hpp, simd.hpp, workspace.hpp.
+// Example: ConvWeights<float> k(problem);  k.run(x, dy, dw, db, Gradient::overwrite);
+#pragma once
+
+#include <algorithm>
+#include <tessera/base/view.hpp>
+#include <tessera/kernel/check.hpp>
+#include <tessera/kernel/simd.hpp>
+#include <tessera/kernel/workspace.hpp>
+
+namespace tessera::kernel {
+
+/// Takes views of any strides in n,d,h,w; channels contiguous. The weights are dense, stored co,d,h,w,ci.
+template <class T> class ConvWeights {
+public:
+  explicit ConvWeights(const Conv& p) : p_(p) {
+    check_problem(p_);
+    pairs_ = product(p_.k) * p_.ci;
+    tiles_ = (pairs_ + tile_rows - 1) / tile_rows;
+    vectors_ = p_.co > lanes ? 2 : 1;
+    panel_ = vectors_ * lanes;
+    panels_ = (p_.co + panel_ - 1) / panel_;
+    idle_ = p_.n == 0 || product(p_.in) == 0 || product(p_.out) == 0 || pairs_ == 0 || p_.co == 0;
+    if (idle_) return;
+    for (int i = 0; i < 3; ++i) span_[i] = span(p_.k[i], p_.dilation[i]);
+    // A panel of dy stays in half of the first-level cache, a slab of x in part of the second-level cache.
+    constexpr long panel_bytes = 8 << 10, slab_bytes = 128 << 10;
+    rows_ = std::clamp(panel_bytes / (p_.out[2] * panel_ * long(sizeof(T))), 1L, p_.out[1]);
+    pitch_ = ((p_.out[2] - 1) * p_.stride[2] + span_[2]) * p_.ci;
+    const long row_bytes = pitch_ * long(sizeof(T));
+    block_ = rows_;
+    while (block_ < p_.out[1] && slab_rows(2 * block_) * span_[0] * row_bytes <= slab_bytes) block_ *= 2;
+    block_ = std::min(block_, p_.out[1]);
+    plane_ = slab_rows(block_) * pitch_;
+  }
+
+  const Conv& problem() const { return p_; }
+
+  /// dw and db (null: not wanted) = or += the gradients of <dy, conv(x)>.
+  void run(const View<const T, 5>& x, const View<const T, 5>& dy, const View<T, 5>& dw, T* db, Gradient mode) {
+    check_extents("x", x.extents, x_extents(p_));
+    check_extents("dy", dy.extents, y_extents(p_));
+    check_extents("the weights", dw.extents, w_extents(p_));
+    TESSERA_REQUIRE(dw.dense() && (x.strides[1] == 1 || p_.ci == 1) && (dy.strides[1] == 1 || p_.co == 1), p_.str(),
+                    ": the weight gradient must be dense and the channels of x and dy contiguous");
+    const Scratch s = take_scratch();
+    std::fill_n(s.sums, tiles_ * panels_ * tile_elements(), T{});
+    std::fill_n(s.bias, p_.co, T{});
+    if (!idle_) {
+      std::fill_n(s.zeros, plane_, T{});
+      for (long n = 0; n < p_.n; ++n)
+        for (long h = 0; h < p_.out[1]; h += block_) add_block(s, x, dy, n, h, std::min(block_, p_.out[1] - h), db != nullptr);
+    }
+    put(s, dw, mode);
+    if (db)
+      for (long o = 0; o < p_.co; ++o) db[o] = mode == Gradient::overwrite ? s.bias[o] : db[o] + s.bias[o];
+  }
+
+private:
+  static constexpr int lanes = simd_lanes<T>;
+  static constexpr int tile_rows = 6;
+  using V = Simd<T>;
+
+  struct Scratch {
+    T *sums, *bias, *slab, *zeros, *panel;
+    long *held, *offsets;
+  };
+
+  long tile_elements() const { return tile_rows * panel_; }
+  /// Rows of x that `rows` rows of outputs see.
+  long slab_rows(long rows) const { return (rows - 1) * p_.stride[1] + span_[1]; }
+
+  Scratch take_scratch() const {
+    Scratch s{};
+    const auto layout = [&](Carver carver) {
+      s.sums = carver.take<T>(tiles_ * panels_ * tile_elements());
+      s.bias = carver.take<T>(p_.co);
+      s.slab = carver.take<T>(span_[0] * plane_);
+      s.zeros = carver.take<T>(plane_);
+      s.panel = carver.take<T>(idle_ ? 0 : rows_ * p_.out[2] * panel_);
+      s.held = carver.take<long>(span_[0]);
+      s.offsets = carver.take<long>(tiles_ * tile_rows);
+      return carver.used();
+    };
+    layout(Carver(workspace(layout(Carver()))));
+    return s;
+  }
+
+  /// Adds the products of the outputs of sample n in rows h0 to h0+rows-1, all depths.
+  void add_block(const Scratch& s, const View<const T, 5>& x, const View<const T, 5>& dy, long n, long h0, long rows,
+                 bool with_bias) const {
+    std::fill_n(s.held, span_[0], -1L);
+    for (long d = 0; d < p_.out[0]; ++d) {
+      const long first = d * p_.stride[0] - p_.below[0];
+      const Interval depths = taps(p_, 0, d);
+      for (long k = depths.first; k < depths.last; ++k) {
+        const long cell = first + k * p_.dilation[0], slot = cell % span_[0];
+        if (s.held[slot] == cell) continue;
+        pack_plane(x, n, cell, h0, rows, s.slab + slot * plane_);
+        s.held[slot] = cell;
+      }
+      set_offsets(s, first, depths);
+      // Tiles whose taps all lie outside the block in depth have nothing to add.
+      const long per_depth = p_.k[1] * p_.k[2] * p_.ci;
+      const long tile0 = depths.first * per_depth / tile_rows;
+      const long tile1 = depths.empty() ? tile0 : (depths.last * per_depth + tile_rows - 1) / tile_rows;
+      for (long h = 0; h < rows; h += rows_) {
+        const long count = std::min(rows_, rows - h);
+        const View<const T, 5> g = dy.box({{{n, 0, d, h0 + h, 0}}, {{n + 1, p_.co, d + 1, h0 + h + count, p_.out[2]}}});
+        const T* base = s.slab + h * p_.stride[1] * pitch_;
+        for (long panel = 0; panel < panels_; ++panel) {
+          const Panel b = take_panel(s, g, panel, count);
+          if (with_bias) sum_panel(b, count, panel, s.bias);
+          T* sums = s.sums + (panel * tiles_ + tile0) * tile_elements();
+          for (long tile = tile0; tile < tile1; ++tile, sums += tile_elements())
+            if (vectors_ == 2)
+              add_tile<2>(base, s.offsets + tile * tile_rows, b, count, sums);
+            else
+              add_tile<1>(base, s.offsets + tile * tile_rows, b, count, sums);
+        }
+      }
+    }
+  }
+
+  /// The rows of x at depth `cell` that the outputs h0 to h0+rows-1 see, with zeros where there is padding.
+  void pack_plane(const View<const T, 5>& x, long n, long cell, long h0, long rows, T* to) const {
+    const long first_row = h0 * p_.stride[1] - p_.below[1], width = pitch_ / p_.ci;
+    const long left = std::min(p_.below[2], width), inside = std::clamp(p_.in[2], 0L, width - left);
+    for (long r = 0; r < slab_rows(rows); ++r, to += pitch_) {
+      const long row = first_row + r;
+      if (row < 0 || row >= p_.in[1]) {
+        std::fill_n(to, pitch_, T{});
+        continue;
+      }
+      const T* from = x.data + n * x.strides[0] + cell * x.strides[2] + row * x.strides[3];
+      std::fill_n(to, left * p_.ci, T{});
+      T* q = to + left * p_.ci;
+      if (x.strides[4] == p_.ci || inside == 1)
+        std::copy_n(from, inside * p_.ci, q);
+      else
+        for (long w = 0; w < inside; ++w) std::copy_n(from + w * x.strides[4], p_.ci, q + w * p_.ci);
+      std::fill_n(q + inside * p_.ci, (width - left - inside) * p_.ci, T{});
+    }
+  }
+
+  /// Where each (tap, channel) pair lies relative to the cell of tap 0 in the slab of this depth.
+  void set_offsets(const Scratch& s, long first, const Interval& depths) const {
+    long* to = s.offsets;
+    for (long kd = 0; kd < p_.k[0]; ++kd) {
+      const bool inside = kd >= depths.first && kd < depths.last;
+      const long plane =
+          inside ? (first + kd * p_.dilation[0]) % span_[0] * plane_ : s.zeros - s.slab;
+      for (long kh = 0; kh < p_.k[1]; ++kh)
+        for (long kw = 0; kw < p_.k[2]; ++kw)
+          for (long c = 0; c < p_.ci; ++c)
+            *to++ = plane + kh * p_.dilation[1] * pitch_ + kw * p_.dilation[2] * p_.ci + c;
+    }
+    for (long* end = s.offsets + tiles_ * tile_rows; to < end; ++to) *to = s.offsets[0];
+  }
+
+  /// Rows of dy as wide as a tile; `pitch` from one row of outputs to the next.
+  struct Panel {
+    const T* data;
+    long pitch;
+  };
+  Panel take_panel(const Scratch& s, const View<const T, 5>& g, long panel, long rows) const {
+    if (p_.co == panel_ && g.strides[4] == panel_) return {g.data, g.strides[3]};
+    const long first = panel * panel_, width = std::min(panel_, p_.co - first);
+    T* to = s.panel;
+    for (long r = 0; r < rows; ++r)
+      for (long w = 0; w < p_.out[2]; ++w, to += panel_) {
+        const T* from = g.data + r * g.strides[3] + w * g.strides[4] + first;
+        std::copy_n(from, width, to);
+        std::fill_n(to + width, panel_ - width, T{});
+      }
+    return {s.panel, p_.out[2] * panel_};
+  }
+
+  void sum_panel(const Panel& b, long rows, long panel, T* bias) const {
+    const long first = panel * panel_, width = std::min(panel_, p_.co - first);
+    for (int v = 0; v < vectors_; ++v) {
+      V sum{};
+      for (long r = 0; r < rows; ++r)
+        for (long w = 0; w < p_.out[2]; ++w) sum += load(b.data + r * b.pitch + w * panel_ + v * lanes);
+      for (long i = v * lanes; i < std::min<long>(width, (v + 1) * lanes); ++i) bias[first + i] += sum[i - v * lanes];
+    }
+  }
+
+  /// sums[i, o] += sum over outputs of x[output, offset[i]] * b[output, o], all of it in registers.
+  template <int vectors>
+  void add_tile(const T* base, const long* offset, const Panel& b, long rows, T* sums) const {
+    V sum[tile_rows][vectors] = {};
+    const long step = p_.stride[2] * p_.ci, row_step = p_.stride[1] * pitch_;
+    for (long r = 0; r < rows; ++r) {
+      const T* row = base + r * row_step;
+      const T *x0 = row + offset[0], *x1 = row + offset[1], *x2 = row + offset[2];
+      const T *x3 = row + offset[3], *x4 = row + offset[4], *x5 = row + offset[5];
+      const T* g = b.data + r * b.pitch;
+      long at = 0;
+      for (long w = 0; w < p_.out[2]; ++w, at += step, g += vectors * lanes) {
+        V gv[vectors];
+        for (int v = 0; v < vectors; ++v) gv[v] = load(g + v * lanes);
+        // One cell after the other, so that only one of them needs a register at a time.
+        for (int v = 0; v < vectors; ++v) sum[0][v] += x0[at] * gv[v];
+        for (int v = 0; v < vectors; ++v) sum[1][v] += x1[at] * gv[v];
+        for (int v = 0; v < vectors; ++v) sum[2][v] += x2[at] * gv[v];
+        for (int v = 0; v < vectors; ++v) sum[3][v] += x3[at] * gv[v];
+        for (int v = 0; v < vectors; ++v) sum[4][v] += x4[at] * gv[v];
+        for (int v = 0; v < vectors; ++v) sum[5][v] += x5[at] * gv[v];
+      }
+    }
+    for (int i = 0; i < tile_rows; ++i)
+      for (int v = 0; v < vectors; ++v) {
+        T* to = sums + (i * vectors + v) * lanes;
+        store(to, load(to) + sum[i][v]);
+      }
+  }
+
+  /// Brings the tiles into the order of the weights.
+  void put(const Scratch& s, const View<T, 5>& dw, Gradient mode) const {
+    for (long o = 0; o < p_.co; ++o) {
+      const T* from = s.sums + o / panel_ * tiles_ * tile_elements() + o % panel_;
+      T* to = dw.data + o * pairs_;
+      if (mode == Gradient::overwrite)
+        for (long m = 0; m < pairs_; ++m) to[m] = from[m * panel_];
+      else
+        for (long m = 0; m < pairs_; ++m) to[m] += from[m * panel_];
+    }
+  }
+
+  Conv p_;
+  Triple span_{};
+  long pairs_ = 0, tiles_ = 0, vectors_ = 1, panel_ = 0, panels_ = 0; // (tap, channel) pairs; tiles of them; tile width
+  long rows_ = 1, block_ = 1; // output rows of one product, and of one slab
+  long pitch_ = 0, plane_ = 0; // elements of a slab's row and of one of its planes
+  bool idle_ = false;
+};
+
+} // namespace tessera::kernel

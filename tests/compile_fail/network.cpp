@@ -1,0 +1,50 @@
+// expect(EMPTY): the network has no layers
+// expect(WINDOW): kernel, stride and dilation must be at least 1, padding at least 0
+// expect(SMALL): a window is larger than its padded input; use a smaller kernel, fewer poolings or a larger input
+// expect(NO_CHANNELS): a layer has no channels; give conv\(channels\) or dense\(channels\) at least 1
+// expect(SPLIT_SAMPLE): flatten needs whole samples on a rank; put to\(place\(n,...\)\) with only n and rep before it
+// expect(VOLUME): dense needs 1x1x1 volumes; put flatten\(\) before it
+// expect(KEEP): dropout\(keep\) needs 0 < keep <= 1
+// expect(SLOPE): leaky_relu\(slope\) needs slope >= 0
+// expect(AXES): to\(place\(...\)\) places another number of grid axes than the network's layout
+// expect(SUM): activations cannot be a pending sum; use rep or a split
+// expect(CHANNEL): channels cannot be split here; split n, d, h or w
+// expect(NO_MODEL): a model needs static constexpr members input
+#include <tessera/backend/reference.hpp>
+#include <tessera/net/network.hpp>
+using namespace tessera;
+using namespace tessera::names;
+
+struct Model {
+#if !defined(NO_MODEL)
+  static constexpr Input input = {.c = 1, .d = 8, .h = 8, .w = 8};
+#endif
+  static constexpr Layout layout = place(n, d);
+#if defined(EMPTY)
+  static constexpr auto net = seq();
+#elif defined(WINDOW)
+  static constexpr auto net = seq(conv(2, window(3).same().strided(0)));
+#elif defined(SMALL)
+  static constexpr auto net = seq(max_pool(4), max_pool(4));
+#elif defined(NO_CHANNELS)
+  static constexpr auto net = seq(conv(0));
+#elif defined(SPLIT_SAMPLE)
+  static constexpr auto net = seq(conv(2), flatten(), dense(3));
+#elif defined(VOLUME)
+  static constexpr auto net = seq(conv(2), to(place(n, n)), dense(3));
+#elif defined(KEEP)
+  static constexpr auto net = seq(conv(2), dropout(0));
+#elif defined(SLOPE)
+  static constexpr auto net = seq(conv(2), leaky_relu(-1));
+#elif defined(AXES)
+  static constexpr auto net = seq(conv(2), to(place(n)));
+#elif defined(SUM)
+  static constexpr auto net = seq(conv(2), to(place(n, sum)));
+#elif defined(CHANNEL)
+  static constexpr auto net = seq(conv(2), to(place(n, c)));
+#else
+  static constexpr auto net = seq(conv(2), leaky_relu(0.1), max_pool(2), to(place(n, n)), flatten(), dense(3));
+#endif
+};
+
+long use() { return Network<Model, float, backend::Reference>::parameter_count; }
