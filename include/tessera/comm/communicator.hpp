@@ -8,6 +8,7 @@
 // Example: auto r = comm.irecv(peer, 7, bytes_in);  auto s = comm.isend(peer, 7, bytes_out);  r.wait(); s.wait();
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -83,6 +84,12 @@ struct Endpoint {
   [[noreturn]] virtual void abort(std::string_view why) = 0;
 };
 
+/// What this rank's thread has spent in Request::wait so far: communication that nothing hid.
+inline double& seconds_waited() {
+  thread_local double seconds = 0;
+  return seconds;
+}
+
 } // namespace comm
 
 /// The handle of a pending operation. Its destructor waits, so memory in flight never outlives its buffer silently.
@@ -109,7 +116,11 @@ public:
     return !p_;
   }
   void wait() {
-    if (auto p = std::move(p_)) p->wait();
+    auto p = std::move(p_);
+    if (!p || p->test()) return;
+    const auto start = std::chrono::steady_clock::now();
+    p->wait();
+    comm::seconds_waited() += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
 private:
