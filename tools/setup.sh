@@ -5,7 +5,7 @@ set -eu
 
 packages="g++ meson ninja-build pkg-config python3
   libopenmpi-dev openmpi-bin libboost-mpi-dev libboost-serialization-dev libhdf5-openmpi-dev libdnnl-dev
-  libfftw3-dev libfftw3-mpi-dev libfmt-dev libcli11-dev nlohmann-json3-dev doctest-dev libbenchmark-dev gnuplot-nox"
+  libfftw3-dev libcli11-dev nlohmann-json3-dev doctest-dev libbenchmark-dev gnuplot-nox"
 
 if ! command -v dpkg-query > /dev/null; then
   missing=

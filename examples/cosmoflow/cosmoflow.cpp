@@ -2,11 +2,10 @@
 //
 //   mpirun -n 2 cosmoflow --data universes --width 64 --epochs 20 --out out
 #include "feed.hpp"
-#include "model.hpp"
+#include "network.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include <sys/resource.h>
-#include <tessera/backend/cpu.hpp>
 #include <tessera/base/progress.hpp>
 #include <tessera/comm/environment.hpp>
 #include <tessera/net/memory.hpp>
@@ -27,14 +26,7 @@ std::size_t pieces(const std::vector<long>& ids, long batch) {
   return (ids.size() + std::size_t(batch) - 1) / std::size_t(batch);
 }
 
-using Net = AnyNetwork<float, cpu>;
-
-/// The network for a width. Every model is checked when compiling; what runs is one type.
-template <int... W> std::unique_ptr<Net> network(int width, const Grid<4>& grid, const NetworkOptions& options) {
-  std::unique_ptr<Net> net;
-  ((width == W ? void(net = std::make_unique<Network<CosmoFlow<W>, float, cpu>>(grid, options)) : void()), ...);
-  return net;
-}
+using Net = CosmoFlowNet;
 
 /// Predictions for `ids` on every rank.
 Predictions predict(Net& net, Feed<Net>& feed, const io::VolumeSet& set, const std::vector<long>& ids) {
@@ -79,8 +71,7 @@ int train(Environment& env, const Options& o) {
                   " files are too few to split by universe into training, validation and test; "
                   "give at least 3");
 
-  const auto made = network<32, 64, 128, 256, 512>(
-      o.width, grid, {.batch = std::min(o.batch, long(set.train.size())), .seed = o.seed});
+  const auto made = make_network(o.width, grid, {.batch = std::min(o.batch, long(set.train.size())), .seed = o.seed});
   Net& net = *made;
   const std::uint64_t steps_per_epoch = pieces(set.train, net.options().batch);
   const std::uint64_t all_steps = steps_per_epoch * std::uint64_t(o.epochs);
@@ -113,9 +104,9 @@ int train(Environment& env, const Options& o) {
     if (speaks) std::filesystem::create_directories(out, error);
     if (error) throw io_error(text("--out ", o.out, ": ", error.message()));
   });
-  const auto record = [&](const nlohmann::json& j) {
+  const auto record = [&](const auto& r) {
     agree(world, [&] {
-      if (speaks) append_record(out / "metrics.jsonl", j);
+      if (speaks) append_line(out / "metrics.jsonl", r.json());
     });
   };
   if (speaks && o.resume.empty() && o.predict.empty()) std::filesystem::remove(out / "metrics.jsonl");
@@ -151,14 +142,13 @@ int train(Environment& env, const Options& o) {
       samples_per_second = double(trained) / training_seconds;
       loss /= double(order.size());
       const auto validation = predict(net, feed, set, set.validation).mse();
-      record({{"event", "epoch"},
-              {"epoch", epoch + 1},
-              {"train_loss", loss},
-              {"validation_mse", per_parameter(validation)},
-              {"rate", o.rate * schedule.factor(trainer.steps() - 1)},
-              {"seconds", seconds},
-              {"samples_per_second", double(order.size()) / seconds},
-              {"bytes_read", world.all_reduce(std::int64_t(feed.bytes_read()))}});
+      record(EpochRecord{.epoch = epoch + 1,
+                         .train_loss = loss,
+                         .validation_mse = validation,
+                         .rate = o.rate * schedule.factor(trainer.steps() - 1),
+                         .seconds = seconds,
+                         .samples_per_second = double(order.size()) / seconds,
+                         .bytes_read = world.all_reduce(std::int64_t(feed.bytes_read()))});
       char line[160];
       std::snprintf(line, sizeof line,
                     "epoch %d/%d  train %.4f  validation Omega_m %.3f sigma_8 %.3f n_s %.3f H_0 %.3f", epoch + 1,
@@ -174,17 +164,16 @@ int train(Environment& env, const Options& o) {
   const Predictions test = predict(net, feed, set, set.test);
   std::int64_t halo = 0;
   for (const auto& [name, t] : net.traffic()) halo += std::int64_t(t.forward.bytes + t.backward.bytes);
-  const nlohmann::json final_record{{"event", "final"},
-                                    {"ranks", world.size()},
-                                    {"grid", grid.shape().str()},
-                                    {"width", o.width},
-                                    {"epochs", epoch},
-                                    {"test_mse", per_parameter(test.mse())},
-                                    {"seconds_per_step", seconds_per_step},
-                                    {"samples_per_second", samples_per_second},
-                                    {"bytes_read", world.all_reduce(std::int64_t(feed.bytes_read()))},
-                                    {"halo_bytes_per_step", world.all_reduce(halo)},
-                                    {"peak_rss_bytes", world.all_reduce(std::int64_t(peak_rss()), comm::Reduce::max)}};
+  const FinalRecord final_record{.ranks = world.size(),
+                                 .grid = grid.shape().str(),
+                                 .width = o.width,
+                                 .epochs = epoch,
+                                 .test_mse = test.mse(),
+                                 .seconds_per_step = seconds_per_step,
+                                 .samples_per_second = samples_per_second,
+                                 .bytes_read = world.all_reduce(std::int64_t(feed.bytes_read())),
+                                 .halo_bytes_per_step = world.all_reduce(halo),
+                                 .peak_rss_bytes = world.all_reduce(std::int64_t(peak_rss()), comm::Reduce::max)};
   record(final_record);
   agree(world, [&] {
     if (!speaks) return;
@@ -195,7 +184,7 @@ int train(Environment& env, const Options& o) {
     write_predictions(out / "predictions.csv", test, universes);
   });
   if (speaks) {
-    std::printf("%s\n", final_record.dump().c_str());
+    std::printf("%s\n", final_record.json().c_str());
     std::printf("test error (mean squared, unit targets; guessing the mean scores 0.333)\n");
     for (std::size_t p = 0; p < 4; ++p) std::printf("  %-8s %.4f\n", parameter_names[p], test.mse()[p]);
     if (o.plots) {

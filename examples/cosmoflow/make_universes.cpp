@@ -9,7 +9,7 @@
 #include <tessera/base/progress.hpp>
 #include <tessera/comm/agree.hpp>
 #include <tessera/comm/environment.hpp>
-#include <tessera/net/memory.hpp>
+#include <tessera/space/memory.hpp>
 
 using namespace cosmology;
 

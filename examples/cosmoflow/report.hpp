@@ -1,13 +1,10 @@
 // cosmoflow/report.hpp: what the program leaves behind: metrics.jsonl, predictions.csv and plots. Rank 0 only.
 #pragma once
 
-#include "cosmology.hpp"
 #include <array>
-#include <cstdio>
+#include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <tessera/base/error.hpp>
+#include <string>
 #include <vector>
 
 /// The parameters under the names of the metrics.
@@ -30,93 +27,37 @@ struct Predictions {
   }
 };
 
-inline nlohmann::json per_parameter(const std::array<double, 4>& v) {
-  nlohmann::json j;
-  for (std::size_t p = 0; p < 4; ++p) j[parameter_names[p]] = v[p];
-  return j;
-}
+/// One line of metrics.jsonl after each epoch.
+struct EpochRecord {
+  int epoch = 0;
+  double train_loss = 0;
+  std::array<double, 4> validation_mse{};
+  double rate = 0, seconds = 0, samples_per_second = 0;
+  std::int64_t bytes_read = 0; ///< by all ranks, since the start
 
-/// Appends one JSON record as a line. Throws io_error if the disk refuses.
-inline void append_record(const std::filesystem::path& file, const nlohmann::json& record) {
-  std::ofstream out(file, std::ios::app);
-  out << record.dump() << '\n' << std::flush;
-  if (!out) throw tessera::io_error(tessera::text("cannot write ", file.string(), "; check space and permissions"));
-}
+  std::string json() const;
+};
 
-/// The records of a metrics file whose event is `event`; none if there is no file.
-inline std::vector<nlohmann::json> records(const std::filesystem::path& file, std::string_view event) {
-  std::vector<nlohmann::json> all;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    auto j = nlohmann::json::parse(line, nullptr, false);
-    if (!j.is_discarded() && j.value("event", "") == event) all.push_back(std::move(j));
-  }
-  return all;
-}
+/// The last line of metrics.jsonl.
+struct FinalRecord {
+  int ranks = 0;
+  std::string grid;
+  int width = 0, epochs = 0;
+  std::array<double, 4> test_mse{};
+  double seconds_per_step = 0, samples_per_second = 0;
+  std::int64_t bytes_read = 0, halo_bytes_per_step = 0; ///< by all ranks together
+  std::int64_t peak_rss_bytes = 0;                      ///< of the largest rank
 
-/// The physical value of a unit target: mean * (1 + 0.1 u), as the data set is defined.
-inline double physical(std::size_t parameter, double unit) {
-  return cosmology::mean.values()[parameter] * (1 + 0.1 * unit);
-}
+  std::string json() const;
+};
 
-/// predictions.csv: one line per sample, physical values, true and predicted.
-inline void write_predictions(const std::filesystem::path& file, const Predictions& p,
-                              const std::vector<std::string>& universes) {
-  std::ofstream out(file);
-  out << "sample,universe";
-  for (const char* n : parameter_names) out << ',' << n << "_true," << n << "_predicted";
-  out << '\n';
-  for (std::size_t i = 0; i < p.samples.size(); ++i) {
-    out << p.samples[i] << ',' << universes[i];
-    for (std::size_t k = 0; k < 4; ++k)
-      out << ',' << physical(k, double(p.truth[i][k])) << ',' << physical(k, double(p.predicted[i][k]));
-    out << '\n';
-  }
-  out.flush();
-  if (!out) throw tessera::io_error(tessera::text("cannot write ", file.string(), "; check space and permissions"));
-}
+/// Appends a line. Throws io_error if the disk refuses.
+void append_line(const std::filesystem::path& file, const std::string& line);
 
-/// Runs gnuplot on `script`. False if it is not there or fails.
-inline bool gnuplot(const std::string& script) {
-  std::FILE* pipe = ::popen("gnuplot 2>/dev/null", "w");
-  if (!pipe) return false;
-  std::fputs(script.c_str(), pipe);
-  return ::pclose(pipe) == 0;
-}
+/// One line per sample: physical values, true and predicted, of each parameter. `universes`: the file each came from.
+void write_predictions(const std::filesystem::path& file, const Predictions& p,
+                       const std::vector<std::string>& universes);
 
-/// loss.png from the epoch records and one predicted-against-true plot per parameter. Returns the files made.
-inline std::vector<std::string> make_plots(const std::filesystem::path& folder, const Predictions& p) {
-  std::vector<std::string> made;
-  const std::string style = "set terminal pngcairo size 800,600 font 'sans,12'\nset grid\n";
-  const auto history = records(folder / "metrics.jsonl", "epoch");
-  if (!history.empty()) {
-    std::string data = "$h << E\n";
-    for (const auto& r : history) {
-      data += std::to_string(r.at("epoch").get<int>()) + ' ' + std::to_string(r.at("train_loss").get<double>());
-      for (const char* n : parameter_names) data += ' ' + std::to_string(r.at("validation_mse").at(n).get<double>());
-      data += '\n';
-    }
-    std::string plot =
-        "set output '" + (folder / "loss.png").string() +
-        "'\nset logscale y\nset xlabel 'epoch'\nset ylabel 'mean squared error (unit targets)'\n"
-        "set key outside right\nplot 1./3 title 'guessing' dt 2 lc 'gray', $h using 1:2 with linespoints "
-        "title 'training'";
-    for (std::size_t k = 0; k < 4; ++k)
-      plot += ", $h using 1:" + std::to_string(k + 3) + " with linespoints title 'validation " + parameter_names[k] +
-              "' noenhanced";
-    if (gnuplot(style + data + "E\n" + plot + "\n")) made.push_back((folder / "loss.png").string());
-  }
-  for (std::size_t k = 0; k < 4 && !p.samples.empty(); ++k) {
-    std::string data = "$p << E\n";
-    for (std::size_t i = 0; i < p.samples.size(); ++i)
-      data += std::to_string(physical(k, double(p.truth[i][k]))) + ' ' +
-              std::to_string(physical(k, double(p.predicted[i][k]))) + '\n';
-    const auto file = folder / (std::string("predicted_") + parameter_names[k] + ".png");
-    const std::string name = parameter_names[k];
-    if (gnuplot(style + data + "E\nset output '" + file.string() + "'\nset xlabel 'true " + name +
-                "' noenhanced\nset ylabel 'predicted " + name + "' noenhanced\nset size square\nset key off\n" +
-                "plot x with lines lc 'gray', $p with points pt 7 ps 0.7\n"))
-      made.push_back(file.string());
-  }
-  return made;
-}
+/// loss.png from the epochs in metrics.jsonl, and predicted against true per parameter, through gnuplot. Returns the
+/// files made; none if gnuplot is not there.
+std::vector<std::string> make_plots(const std::filesystem::path& folder, const Predictions& p);

@@ -59,8 +59,8 @@ template <class T, int N> void sweep(test::Random& random, int rounds) {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("copy, add and fill equal element loops; what lies between the elements is untouched", T, double, float,
-                   std::int16_t, std::uint8_t) {
+TEST_CASE_TEMPLATE("copy, add and fill equal element loops; what lies between the elements is untouched", T, double,
+                   float, std::int16_t, std::uint8_t) {
   constexpr std::uint64_t seed = 21;
   MESSAGE("seed ", seed);
   test::Random random(seed);

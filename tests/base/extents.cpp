@@ -55,7 +55,8 @@ TEST_CASE("Box: volume, contains, intersect, hull, shifted and for_each_index, a
     REQUIRE(a.contains(b) == (both == in_b));
 
     const Box<3> h = hull(a, b);
-    if (in_a.empty() && in_b.empty()) REQUIRE(h.empty());
+    if (in_a.empty() && in_b.empty())
+      REQUIRE(h.empty());
     else {
       std::array<long, 3> least{99, 99, 99}, most{-99, -99, -99};
       for (const auto* part : {&in_a, &in_b})
@@ -104,9 +105,8 @@ TEST_CASE("View: element addresses, boxes, constness") {
 
   const View<const int, 5> part = v.box({{{1, 0, 1, 2, 3}}, {{2, 3, 3, 5, 4}}});
   CHECK(part.extents == Extents<5>{{1, 3, 2, 3, 1}});
-  for_each_index(whole(part.extents), [&](const Index<5>& i) {
-    REQUIRE(&part[i] == &v(1 + i[0], i[1], 1 + i[2], 2 + i[3], 3 + i[4]));
-  });
+  for_each_index(whole(part.extents),
+                 [&](const Index<5>& i) { REQUIRE(&part[i] == &v(1 + i[0], i[1], 1 + i[2], 2 + i[3], 3 + i[4])); });
   // An empty part makes no address that lies outside the memory, not even from a null pointer.
   CHECK(v.box({{{900, 0, 0, 0, 0}}, {{900, 3, 4, 5, 6}}}).data == memory.data());
   CHECK(View<int, 5>{}.box({{{3, 3, 3, 3, 3}}, {{3, 3, 3, 3, 3}}}).data == nullptr);

@@ -53,6 +53,12 @@ TEST_CASE("all_reduce: every element type, every operation, sizes from none to a
 TEST_CASE("all_reduce: bytes wrap, large integers keep every bit, negative numbers order well") {
   on_ranks([](const Communicator& c) {
     CHECK(c.all_reduce(std::uint8_t{200}) == static_cast<std::uint8_t>(200 * c.size()));
+    std::vector<std::uint8_t> bytes(1000, 200); // long enough for vector instructions
+    c.iall_reduce(std::span(bytes)).wait();
+    CHECK(bytes == std::vector<std::uint8_t>(1000, static_cast<std::uint8_t>(200 * c.size())));
+    std::vector<std::int32_t> words(1000, 2'000'000'000);
+    c.iall_reduce(std::span(words)).wait();
+    CHECK(words == std::vector<std::int32_t>(1000, static_cast<std::int32_t>(2'000'000'000LL * c.size())));
     const std::int64_t large = (std::int64_t{1} << 53) + 1; // not a double
     CHECK(c.all_reduce(large) == large * c.size());
     CHECK(c.all_reduce(-c.rank(), Reduce::min) == 1 - c.size());

@@ -1,4 +1,5 @@
 // expect: place\(\.\.\.\) takes one placement per grid axis: a dim \(n, c, d, h, w\), rep or sum
+// allow: 25 lines
 #include <tessera/layout/layout.hpp>
 
 using namespace tessera::names;

@@ -47,4 +47,4 @@ struct Model {
 #endif
 };
 
-long use() { return Network<Model, float, backend::Reference>::parameter_count; }
+long use() { return Network<Model, float, reference>::parameter_count; }

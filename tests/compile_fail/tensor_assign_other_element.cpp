@@ -1,4 +1,5 @@
 // expect: this cannot be assigned to a DistTensor; assign a DistTensor of the same element type, rank and memory space
+// allow: 25 lines
 #include <tessera/move/redistribute.hpp>
 
 using namespace tessera;

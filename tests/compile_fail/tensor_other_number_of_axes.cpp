@@ -1,4 +1,5 @@
 // expect: the Layout places another number of axes than the Grid has; give place\(\.\.\.\) one argument per grid axis
+// allow: 25 lines
 #include <tessera/move/redistribute.hpp>
 
 using namespace tessera;

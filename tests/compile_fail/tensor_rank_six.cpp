@@ -1,4 +1,5 @@
 // expect: DistTensor has rank 1 to 5
+// allow: 25 lines
 #include <tessera/move/redistribute.hpp>
 
 using namespace tessera;

@@ -1,4 +1,5 @@
 // expect: read-only|assignment of read-only location|cannot assign
+// allow: 25 lines
 #include <tessera/move/redistribute.hpp>
 
 using namespace tessera;

@@ -12,7 +12,7 @@ namespace {
 // Some compilers merge template arguments of class type that hold arrays. Every member of every descriptor must count.
 template <auto Value> struct Probe {};
 template <auto A, auto B> inline constexpr bool distinct = !std::is_same_v<Probe<A>, Probe<B>> && !(A == B);
-template <auto A, auto B> inline constexpr bool same = std::is_same_v<Probe<A>, Probe<B>> && A == B;
+template <auto A, auto B> inline constexpr bool same = std::is_same_v<Probe<A>, Probe<B>>&& A == B;
 
 static_assert(distinct<Placement(n), Placement(d)>);
 static_assert(distinct<Placement(rep), Placement(sum)>);
@@ -37,7 +37,8 @@ static_assert(distinct<base, Window{.k = 3, .stride = 2, .dilation = 1, .below =
 static_assert(distinct<base, Window{.k = 3, .stride = 1, .dilation = 2, .below = 1, .above = 1}>);
 static_assert(distinct<base, Window{.k = 3, .stride = 1, .dilation = 1, .below = 0, .above = 1}>);
 static_assert(distinct<base, Window{.k = 3, .stride = 1, .dilation = 1, .below = 1, .above = 0}>);
-static_assert(distinct<base, Window{.k = 3, .stride = 1, .dilation = 1, .below = 1, .above = 1, .mode = Padding::periodic}>);
+static_assert(
+    distinct<base, Window{.k = 3, .stride = 1, .dilation = 1, .below = 1, .above = 1, .mode = Padding::periodic}>);
 static_assert(distinct<window(3), window(3).same()>);
 static_assert(distinct<window(3, 1, 1), window(1, 3, 1)>);
 static_assert(distinct<window(1, 3, 1), window(1, 1, 3)>);
@@ -75,7 +76,8 @@ TEST_CASE("Layout: texts, masks, questions") {
   static_assert(l.has_sum() && !place(n, rep).has_sum());
   static_assert(l.fits_rank(5) && !l.fits_rank(4) && !l.fits_rank(3));
   static_assert(place(d, h, w).fits_rank(3) && place(d, h, w).fits_rank(4) && !place(d).fits_rank(2));
-  static_assert(place(n, c).fits_rank(2) && !place(n).fits_rank(1) && place(c).fits_rank(1) && place(rep, sum).fits_rank(1));
+  static_assert(place(n, c).fits_rank(2) && !place(n).fits_rank(1) && place(c).fits_rank(1) &&
+                place(rep, sum).fits_rank(1));
   static_assert(replicated(3) == place(rep, rep, rep));
 }
 

@@ -55,8 +55,10 @@ TEST_CASE("given blocks and faulty ones") {
   CHECK_FALSE(p == Partition::from_sizes({5, 1, 5, 6}));
   CHECK(Partition().extent() == 0);
   CHECK(Partition(9).sizes() == std::vector<long>{9});
-  CHECK_THROWS_WITH_AS(Partition::from_sizes({}), doctest::Contains("no block sizes given; give one for each rank"), usage_error);
-  CHECK_THROWS_WITH_AS(Partition::from_sizes({3, -1}), doctest::Contains("block size -1; sizes must not be negative"), usage_error);
+  CHECK_THROWS_WITH_AS(Partition::from_sizes({}), doctest::Contains("no block sizes given; give one for each rank"),
+                       usage_error);
+  CHECK_THROWS_WITH_AS(Partition::from_sizes({3, -1}), doctest::Contains("block size -1; sizes must not be negative"),
+                       usage_error);
   CHECK_THROWS_WITH_AS(Partition::balanced(4, 0), doctest::Contains("extent 4, 0 parts, quantum 1"), usage_error);
   CHECK_THROWS_AS(Partition::balanced(-1, 1), usage_error);
   CHECK_THROWS_AS(Partition::balanced(4, 2, 0), usage_error);
@@ -71,10 +73,14 @@ TEST_CASE("inherited: output q belongs to the holder of input q*stride, what pad
     const long extent = random.in(1, 30);
     const int parts = random.pick(1, 6);
     const Partition in = test::random_partition(random, extent, parts);
-    const Window x{.k = random.pick(1, 5), .stride = random.pick(1, 4), .dilation = random.pick(1, 3),
-                   .below = random.pick(0, 4), .above = random.pick(0, 4)};
+    const Window x{.k = random.pick(1, 5),
+                   .stride = random.pick(1, 4),
+                   .dilation = random.pick(1, 3),
+                   .below = random.pick(0, 4),
+                   .above = random.pick(0, 4)};
     const Partition out = in.inherited(x);
-    INFO("extent ", extent, ", k ", x.k, ", stride ", x.stride, ", dilation ", x.dilation, ", padding ", x.below, "/", x.above);
+    INFO("extent ", extent, ", k ", x.k, ", stride ", x.stride, ", dilation ", x.dilation, ", padding ", x.below, "/",
+         x.above);
     REQUIRE(out.parts() == parts);
     REQUIRE(out.extent() == x.output(extent));
     std::vector<long> counted(static_cast<std::size_t>(parts), 0);

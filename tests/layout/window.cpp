@@ -49,8 +49,10 @@ TEST_CASE("output() and reads() by trying every position and every tap") {
               first = std::min(first, at), last = std::max(last, at);
             }
           const Interval r = x.reads({lo, hi});
-          if (lo == hi) REQUIRE(r.empty());
-          else REQUIRE(r == Interval{first, last + 1});
+          if (lo == hi)
+            REQUIRE(r.empty());
+          else
+            REQUIRE(r == Interval{first, last + 1});
         }
     }
   });
@@ -111,7 +113,8 @@ TEST_CASE("Stencil: each call changes what it names and nothing else") {
   static_assert(s.kernel() == Index<3>{{3, 4, 5}});
   static_assert(s.strides() == Index<3>{{1, 2, 3}});
   static_assert(s.dilations() == Index<3>{{3, 2, 1}});
-  static_assert(s.d.below == 0 && s.d.above == 0 && s.h.below == 2 && s.h.above == 1 && s.w.below == 0 && s.w.above == 0);
+  static_assert(s.d.below == 0 && s.d.above == 0 && s.h.below == 2 && s.h.above == 1 && s.w.below == 0 &&
+                s.w.above == 0);
   static_assert(s.d.mode == Padding::periodic && s.h.mode == Padding::periodic && s.w.mode == Padding::periodic);
   static_assert(s[0] == s.d && s[1] == s.h && s[2] == s.w);
   static_assert(window(3).pad(1, 2).w == Window{.k = 3, .below = 1, .above = 2});
@@ -131,8 +134,8 @@ TEST_CASE("same() keeps the extents at stride 1, even kernels and dilation inclu
 }
 
 TEST_CASE("padding in a dim along which no window slides is an error") {
-  CHECK_THROWS_WITH_AS(window(3).pad(Dim::n, 1, 1), doctest::Contains("padding in dim n; a window slides along d, h and w"),
-                       usage_error);
+  CHECK_THROWS_WITH_AS(window(3).pad(Dim::n, 1, 1),
+                       doctest::Contains("padding in dim n; a window slides along d, h and w"), usage_error);
   CHECK_THROWS_WITH_AS(window(3).pad(Dim::c, 1, 1), doctest::Contains("padding in dim c"), usage_error);
 }
 
@@ -142,14 +145,16 @@ TEST_CASE("windows that do not fit are errors that name dim, span, size and the 
   CHECK_NOTHROW(require_fits(ok.periodic().pad(3), {{3, 3, 3}}, "conv"));
   CHECK_THROWS_WITH_AS(
       require_fits(window(3).dilated(2), {{9, 4, 9}}, "layer 2 (conv)"),
-      doctest::Contains("layer 2 (conv): dim h: the window spans 5 (kernel 3, dilation 2) but the input has size 4 with "
-                        "padding 0/0; use a smaller kernel or dilation, or more padding"),
+      doctest::Contains(
+          "layer 2 (conv): dim h: the window spans 5 (kernel 3, dilation 2) but the input has size 4 with "
+          "padding 0/0; use a smaller kernel or dilation, or more padding"),
       usage_error);
-  CHECK_THROWS_WITH_AS(require_fits(ok.periodic().pad(Dim::w, 4, 0), {{3, 3, 3}}, "conv"),
-                       doctest::Contains("conv: dim w: periodic padding 4/0 is wider than the input of size 3; use at most "
-                                         "one period"),
-                       usage_error);
-  for (const Stencil& bad : {window(3, 0, 3), window(3).strided(1, 0, 1), window(3).dilated(1, -1, 1), ok.pad(Dim::h, -1, 0)})
-    CHECK_THROWS_WITH_AS(require_fits(bad, {{9, 9, 9}}, "conv"),
-                         doctest::Contains("dim h has kernel"), usage_error);
+  CHECK_THROWS_WITH_AS(
+      require_fits(ok.periodic().pad(Dim::w, 4, 0), {{3, 3, 3}}, "conv"),
+      doctest::Contains("conv: dim w: periodic padding 4/0 is wider than the input of size 3; use at most "
+                        "one period"),
+      usage_error);
+  for (const Stencil& bad :
+       {window(3, 0, 3), window(3).strided(1, 0, 1), window(3).dilated(1, -1, 1), ok.pad(Dim::h, -1, 0)})
+    CHECK_THROWS_WITH_AS(require_fits(bad, {{9, 9, 9}}, "conv"), doctest::Contains("dim h has kernel"), usage_error);
 }

@@ -55,8 +55,8 @@ template <class F> void for_each_needed(const Box<5>& out, const Stencil& s, con
   for_each_index(need, f);
 }
 
-/// What each exchange must send: for every other rank, the elements that it needs, does not hold and has no other source for.
-/// Replicas serve their own coordinate. One message per neighbour.
+/// What each exchange must send: for every other rank, the elements that it needs, does not hold and has no other
+/// source for. Replicas serve their own coordinate. One message per neighbour.
 Traffic must_send(const Map<5>& in, const Map<5>& out, const Stencil& s, int me) {
   const GridShape& shape = in.grid();
   const auto mine = shape.coords(me);
@@ -66,10 +66,12 @@ Traffic must_send(const Map<5>& in, const Map<5>& out, const Stencil& s, int me)
     const auto theirs = shape.coords(r);
     bool serves = r != me;
     for (int a = 0; a < shape.axes; ++a)
-      if (!in.layout()[a].splits()) serves = serves && theirs[static_cast<std::size_t>(a)] == mine[static_cast<std::size_t>(a)];
+      if (!in.layout()[a].splits())
+        serves = serves && theirs[static_cast<std::size_t>(a)] == mine[static_cast<std::size_t>(a)];
     if (!serves) continue;
     std::uint64_t elements = 0;
-    for_each_needed(out.box(r), s, in.extents(), [&](const Index<5>& i) { elements += own.contains(inside(i, in.extents())); });
+    for_each_needed(out.box(r), s, in.extents(),
+                    [&](const Index<5>& i) { elements += own.contains(inside(i, in.extents())); });
     t.messages += elements > 0;
     t.bytes += elements * sizeof(double);
   }
@@ -91,7 +93,8 @@ struct Setting {
   }
 };
 
-/// Any kernel, stride, dilation, padding per side and mode; any layout without a sum; any boundaries, in the output too.
+/// Any kernel, stride, dilation, padding per side and mode; any layout without a sum; any boundaries, in the output
+/// too.
 Setting random_setting(Random& random, const GridShape& shape) {
   Setting t;
   Extents<5> in{{random.in(1, 2), random.in(1, 2), 0, 0, 0}};
@@ -101,7 +104,10 @@ Setting random_setting(Random& random, const GridShape& shape) {
       in[2 + i] = random.in(1, random.one_in(2) ? 9 : 4);
       x = {};
       if (!random.one_in(3))
-        x = {.k = random.pick(1, 5), .stride = random.pick(1, 3), .dilation = random.pick(1, 3), .below = random.pick(0, 4),
+        x = {.k = random.pick(1, 5),
+             .stride = random.pick(1, 3),
+             .dilation = random.pick(1, 3),
+             .below = random.pick(0, 4),
              .above = random.pick(0, 4)};
       if (random.one_in(2)) x.mode = Padding::periodic;
     } while (x.output(in[2 + i]) == 0 || (x.mode == Padding::periodic && (x.below > in[2 + i] || x.above > in[2 + i])));
@@ -115,7 +121,8 @@ Setting random_setting(Random& random, const GridShape& shape) {
   if (random.one_in(4)) { // boundaries at multiples of the stride
     Extents<5> quantum{{1, 1, t.stencil.d.stride, t.stencil.h.stride, t.stencil.w.stride}};
     t.in = Map<5>(layout, shape, in, quantum);
-  } else t.in = test::random_map(random, layout, shape, in);
+  } else
+    t.in = test::random_map(random, layout, shape, in);
   t.out = output_map(t.in, t.stencil, random.in(1, 3));
   if (random.one_in(4)) t.out = test::random_map(random, layout, shape, t.out.extents());
   return t;
@@ -161,7 +168,8 @@ void check_setting(const AnyGrid& grid, const Setting& t, std::uint64_t seed, Fo
   }
   for_each_index(x.box(), [&](const Index<5>& i) { own = own && x.view()[i - x.box().lo] == test::linear(i, e); });
   const Traffic sent = must_send(t.in, t.out, t.stencil, grid.rank());
-  const bool traffic = halo.traffic() == sent && moved == comm::Counters{.messages = sent.messages, .bytes = sent.bytes};
+  const bool traffic =
+      halo.traffic() == sent && moved == comm::Counters{.messages = sent.messages, .bytes = sent.bytes};
 
   // The adjoint on raw local memory: numbers that differ on every rank, replicas too.
   Random local(seed * 64 + static_cast<std::uint64_t>(grid.rank()));
@@ -170,7 +178,8 @@ void check_setting(const AnyGrid& grid, const Setting& t, std::uint64_t seed, Fo
   const Tensor<double, 5> source = hx;
   halo.run(hx);
   halo.reserve(y);
-  for_each_index(whole(y.store().extents()), [&, all = y.view(y.store())](const Index<5>& i) { all[i] = local.real(); });
+  for_each_index(whole(y.store().extents()),
+                 [&, all = y.view(y.store())](const Index<5>& i) { all[i] = local.real(); });
   std::array<double, 4> products{};
   products[0] = dot(hx.view(hx.store()), y.view(y.store()));
   products[2] = dot(hx.view(hx.store()), hx.view(hx.store()));
@@ -185,8 +194,9 @@ void check_setting(const AnyGrid& grid, const Setting& t, std::uint64_t seed, Fo
   found.names.push_back(t.str());
   const bool adjoint_traffic = halo.adjoint_traffic() == Traffic{back.messages, back.bytes};
 
-  CHECK_MESSAGE((values && own && traffic && adjoint_traffic), t.str(), ", rank ", grid.rank(), ": values ", values, ", own ",
-                own, ", traffic ", traffic, " ", halo.traffic().messages, " ", sent.messages, ", adjoint traffic ", adjoint_traffic);
+  CHECK_MESSAGE((values && own && traffic && adjoint_traffic), t.str(), ", rank ", grid.rank(), ": values ", values,
+                ", own ", own, ", traffic ", traffic, " ", halo.traffic().messages, " ", sent.messages,
+                ", adjoint traffic ", adjoint_traffic);
   ++found.settings;
   for (int k = 2; k < 5; ++k) {
     const Partition& p = t.in.partition(k);
@@ -224,7 +234,8 @@ TEST_CASE("random stencils, layouts, boundaries on every grid: values, adjoint, 
     check_products(world, found);
     if (world.rank() == 0) settings += found.settings, hops += found.hops, empty += found.empty_ranks;
   });
-  MESSAGE(settings.load(), " settings; dims thinner than their padding: ", hops.load(), ", with empty blocks: ", empty.load());
+  MESSAGE(settings.load(), " settings; dims thinner than their padding: ", hops.load(),
+          ", with empty blocks: ", empty.load());
 }
 
 TEST_CASE("halos of 2 below and 1 above: adjoint to 1e-12 in both padding modes on every grid, replicas included") {
@@ -307,7 +318,8 @@ TEST_CASE("dims that are not split send nothing; a face neighbour gets one messa
     // An even kernel without padding reads upwards only: data travels downwards.
     const Halo<double, 5> one_way(y, window(2, 1, 1));
     CHECK(one_way.traffic() == (world.rank() == 0 ? Traffic{} : Traffic{1, 25 * sizeof(double)}));
-    CHECK(one_way.adjoint_traffic() == (world.rank() == world.size() - 1 ? Traffic{} : Traffic{1, 25 * sizeof(double)}));
+    CHECK(one_way.adjoint_traffic() ==
+          (world.rank() == world.size() - 1 ? Traffic{} : Traffic{1, 25 * sizeof(double)}));
   });
   on_ranks({8}, [](const Communicator& world) {
     const Grid<3> grid(world, {2, 2, 2});
@@ -322,7 +334,8 @@ TEST_CASE("a rank that holds nothing may still produce outputs: padding adds the
     std::vector<long> sizes(static_cast<std::size_t>(world.size()), 0);
     sizes[0] = 4;
     DistTensor<double, 5, place(d)> x(
-        grid, {{1, 2, 4, 3, 3}}, {Partition(1), Partition(2), Partition::from_sizes(sizes), Partition(3), Partition(3)});
+        grid, {{1, 2, 4, 3, 3}},
+        {Partition(1), Partition(2), Partition::from_sizes(sizes), Partition(3), Partition(3)});
     fill(x, [&](const Index<5>& i) { return test::linear(i, x.extents()); });
     const Stencil s = window(3, 1, 1).pad(d, 2, 2);
     Halo<double, 5> halo(x, s);
@@ -370,15 +383,19 @@ TEST_CASE("start, poke, finish: the exchange runs while the interior changes; it
     halos.emplace_back(x, window(3).same());
     halos.emplace_back(u, window(5).same().periodic());
     for (int step = 0; step < 5; ++step) {
-      const auto value = [&](const Index<5>& i) { return 1000 * step + test::linear(inside(i, x.extents()), x.extents()); };
+      const auto value = [&](const Index<5>& i) {
+        return 1000 * step + test::linear(inside(i, x.extents()), x.extents());
+      };
       fill(x, value), fill(u, value);
       halos[0].start(x), halos[1].start(u); // two at once
       halos[0].poke(), halos[1].poke();
       halos[1].finish(), halos[0].finish();
       halos[0].finish(); // once more is no harm
       long wrong = 0;
-      for_each_index(halos[0].need(), [&](const Index<5>& i) { wrong += x.view(x.store())[i - x.store().lo] != value(i); });
-      for_each_index(halos[1].need(), [&](const Index<5>& i) { wrong += u.view(u.store())[i - u.store().lo] != value(i); });
+      for_each_index(halos[0].need(),
+                     [&](const Index<5>& i) { wrong += x.view(x.store())[i - x.store().lo] != value(i); });
+      for_each_index(halos[1].need(),
+                     [&](const Index<5>& i) { wrong += u.view(u.store())[i - u.store().lo] != value(i); });
       CHECK(wrong == 0);
     }
     Halo<double, 5> none;
@@ -413,17 +430,22 @@ TEST_CASE("misuse throws the same text on every rank, before any message") {
     DistTensor<float, 5, place(d, h)> x(grid, e);
     DistTensor<float, 5, place(d, w)> other(grid, e);
     CHECK(test::all_throw<usage_error>(world, [&] { Halo<float, 5> halo(pending, window(3).same()); })
-              .starts_with("Halo: the tensor has layout place(d,sum), a pending sum; resolve it first by assigning it to a "
-                           "tensor with a `rep` or split layout"));
+              .starts_with(
+                  "Halo: the tensor has layout place(d,sum), a pending sum; resolve it first by assigning it to a "
+                  "tensor with a `rep` or split layout"));
     CHECK(test::all_throw<usage_error>(world, [&] { Halo<float, 5> halo(x, window(3).dilated(2)); })
-              .find("dim h: the window spans 5 (kernel 3, dilation 2) but the input has size 4 with padding 0/0; use a smaller "
+              .find("dim h: the window spans 5 (kernel 3, dilation 2) but the input has size 4 with padding 0/0; use a "
+                    "smaller "
                     "kernel or dilation, or more padding") != std::string::npos);
-    CHECK(test::all_throw<usage_error>(world, [&] { Halo<float, 5> halo(x, window(3).pad(5).periodic()); })
-              .find("dim h: periodic padding 5/5 is wider than the input of size 4") != std::string::npos);
+    CHECK(test::all_throw<usage_error>(world, [&] {
+            Halo<float, 5> halo(x, window(3).pad(5).periodic());
+          }).find("dim h: periodic padding 5/5 is wider than the input of size 4") != std::string::npos);
     Halo<float, 5> halo(x, window(3).same());
     CHECK(test::all_throw<usage_error>(world, [&] { halo.start(other); })
-              .starts_with(text("Halo: planned for place(d,h) 2x2x8x4x8 on a grid ", grid.shape(), " but called with place(d,w)")));
-    CHECK(test::all_throw<usage_error>(world, [&] { halo.start_adjoint(other); }).find("make one Halo per map") != std::string::npos);
+              .starts_with(text("Halo: planned for place(d,h) 2x2x8x4x8 on a grid ", grid.shape(),
+                                " but called with place(d,w)")));
+    CHECK(test::all_throw<usage_error>(world, [&] { halo.start_adjoint(other); }).find("make one Halo per map") !=
+          std::string::npos);
     if (world.size() == 4) {
       const Grid<2> flat(world, {4, 1});
       CHECK(test::all_throw<usage_error>(world, [&] {

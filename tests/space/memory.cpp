@@ -81,10 +81,11 @@ TEST_CASE("more memory than there is: a usage_error that says how much was asked
           doctest::skip(sanitized)) {
   const auto held = allocation_counter().bytes_held.load();
   constexpr std::size_t count = std::size_t{1} << 57;
-  CHECK_THROWS_WITH_AS(Buffer<double>{count},
-                       doctest::Contains("out of memory: 1152921504606846976 bytes of host memory are not to be had; use "
-                                         "more ranks or a smaller sample or batch"),
-                       usage_error);
+  CHECK_THROWS_WITH_AS(
+      Buffer<double>{count},
+      doctest::Contains("out of memory: 1152921504606846976 bytes of host memory are not to be had; use "
+                        "more ranks or a smaller sample or batch"),
+      usage_error);
   CHECK(allocation_counter().bytes_held == held);
 }
 

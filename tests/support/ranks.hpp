@@ -29,13 +29,18 @@ namespace detail {
 /// Calls the body on one rank; returns what it threw, after a failure that says on which rank.
 template <class F> std::exception_ptr call(const Communicator& c, const F& body) {
   INFO("rank ", c.rank(), " of ", c.size(), ", transport ", std::string(c.transport()));
+  std::exception_ptr thrown;
   try {
     body(c);
-    return nullptr;
   } catch (const comm::PeerLost&) { // the rank that was lost tells the cause
-  } catch (const std::exception& e) { FAIL_CHECK("threw: ", std::string(e.what())); } catch (...) {
-  } // a failed REQUIRE has been reported
-  return std::current_exception();
+    thrown = std::current_exception();
+  } catch (const std::exception& e) {
+    thrown = std::current_exception();
+    FAIL_CHECK("threw: ", std::string(e.what()));
+  } catch (...) { // a REQUIRE, which has reported itself
+    thrown = std::current_exception();
+  }
+  return thrown;
 }
 
 template <class F> void on_threads(int ranks, const F& body) {

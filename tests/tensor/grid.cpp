@@ -24,7 +24,8 @@ TEST_CASE("over(mask) is the group of the axes in mask, in grid order, for every
             const auto theirs = grid.shape().coords(r);
             bool member = true;
             for (int a = 0; a < axes; ++a)
-              if (!(mask >> a & 1u)) member = member && theirs[static_cast<std::size_t>(a)] == mine[static_cast<std::size_t>(a)];
+              if (!(mask >> a & 1u))
+                member = member && theirs[static_cast<std::size_t>(a)] == mine[static_cast<std::size_t>(a)];
             if (member) expected.push_back(r);
           }
           const int me = world.rank();
@@ -68,7 +69,8 @@ TEST_CASE("grids that do not fit throw the same usage_error on every rank") {
     // Products that do not fit into an int, or into 64 bits.
     CHECK(told({65536, 65536}).starts_with("Grid 65536x65536 needs 4294967296 ranks"));
     CHECK(told({65536, 65536, fit}).find("not a multiple of 4294967296") != std::string::npos);
-    CHECK(told({2000000000, 2000000000, 2000000000, 2000000000, 2000000000, 2000000000}).starts_with("Grid 2000000000x"));
+    CHECK(
+        told({2000000000, 2000000000, 2000000000, 2000000000, 2000000000, 2000000000}).starts_with("Grid 2000000000x"));
   });
 }
 

@@ -62,7 +62,8 @@ TEST_CASE_TEMPLATE("fill, gather and scatter give every element its global value
   });
 }
 
-TEST_CASE("reserve makes room, keeps values, clears the halo, works on empty ranks, and costs nothing the second time") {
+TEST_CASE(
+    "reserve makes room, keeps values, clears the halo, works on empty ranks, and costs nothing the second time") {
   on_ranks([](const Communicator& world) {
     const Grid<1> grid(world, {fit});
     // Three planes: from 4 ranks on, some hold nothing.
@@ -94,7 +95,8 @@ TEST_CASE("reserve makes room, keeps values, clears the halo, works on empty ran
     CHECK(x.data() == where);
     CHECK(x.store() == store);
     wrong = 0;
-    for_each_index(x.box(), [&](const Index<5>& i) { wrong += x.view()[i - x.box().lo] != test::linear(i, x.extents()); });
+    for_each_index(x.box(),
+                   [&](const Index<5>& i) { wrong += x.view()[i - x.box().lo] != test::linear(i, x.extents()); });
     CHECK(wrong == 0);
   });
 }
@@ -168,7 +170,8 @@ TEST_CASE("boundaries given by the user, uneven and empty") {
     const Interval mine = expected[static_cast<std::size_t>(world.rank())];
     CHECK(x.box() == Box<3>{{{mine.lo, 0, 0}}, {{mine.hi, 4, 4}}});
     const std::string told = test::all_throw<usage_error>(world, [&] {
-      DistTensor<float, 3, place(d, h)>(grid, {{17, 4, 4}}, {Partition::from_sizes({5, 12}), Partition(4), Partition(4)});
+      DistTensor<float, 3, place(d, h)>(grid, {{17, 4, 4}},
+                                        {Partition::from_sizes({5, 12}), Partition(4), Partition(4)});
     });
     CHECK(told.starts_with("dim d has extent 17 over 3 blocks but its partition has extent 17 in 2 blocks"));
   });
@@ -193,8 +196,8 @@ TEST_CASE("memory of somebody else: used in place, copied deeply, checked") {
     CHECK(moved.data() == memory.data());
     Box<2> small = map.box(world.rank());
     --small.hi[0];
-    CHECK_THROWS_WITH_AS((Tensor<int, 2>(grid, map, small, memory.data())), doctest::Contains("the block must contain it"),
-                         usage_error);
+    CHECK_THROWS_WITH_AS((Tensor<int, 2>(grid, map, small, memory.data())),
+                         doctest::Contains("the block must contain it"), usage_error);
   });
 }
 
@@ -202,14 +205,19 @@ TEST_CASE("misuse throws the same text on every rank") {
   on_ranks({4}, [](const Communicator& world) {
     const Grid<2> grid(world, {2, 2}), other(world, {1, 4});
     const Map<2> map(place(n, c), other.shape(), {{4, 4}});
-    CHECK(test::all_throw<usage_error>(world, [&] { Tensor<int, 2>(grid, map); })
-              .starts_with("Tensor: its map was made for a grid 1x4 but the grid is 2x2; make the map with grid.shape()"));
+    CHECK(
+        test::all_throw<usage_error>(world, [&] {
+          Tensor<int, 2>(grid, map);
+        }).starts_with("Tensor: its map was made for a grid 1x4 but the grid is 2x2; make the map with grid.shape()"));
     Tensor<int, 2> x(other, map);
-    CHECK(test::all_throw<usage_error>(world, [&] { scatter(x, std::vector<int>(15)); })
-              .starts_with("scatter: 15 elements given for a tensor of 4x4; give all of them, row-major"));
-    CHECK(test::all_throw<usage_error>(world, [&] { DistTensor<int, 2, place(c, n)> y(x); })
-              .starts_with("DistTensor place(c,n) made from a tensor of place(n,c)"));
-    CHECK(test::all_throw<usage_error>(world, [&] { DistTensor<int, 2, place(c, n)> y(grid, {{-1, 3}}); }).find("extent -1") !=
-          std::string::npos);
+    CHECK(test::all_throw<usage_error>(world, [&] {
+            scatter(x, std::vector<int>(15));
+          }).starts_with("scatter: 15 elements given for a tensor of 4x4; give all of them, row-major"));
+    CHECK(test::all_throw<usage_error>(world, [&] {
+            DistTensor<int, 2, place(c, n)> y(x);
+          }).starts_with("DistTensor place(c,n) made from a tensor of place(n,c)"));
+    CHECK(test::all_throw<usage_error>(world, [&] {
+            DistTensor<int, 2, place(c, n)> y(grid, {{-1, 3}});
+          }).find("extent -1") != std::string::npos);
   });
 }

@@ -1,14 +1,21 @@
 // backend/initialise.hpp: initial weights, a function of seed, layer and logical index: the same on every grid and
 // backend.
 //
-// May know: base, kernel/random.hpp, layer/spec.hpp.
+// May know: base, kernel/random.hpp.
+// Example: initialise_weights(w.data(), {{16, 4, 3, 3, 3}}, Init::he_normal, seed, layer);
 #pragma once
 
 #include <cmath>
 #include <tessera/kernel/random.hpp>
-#include <tessera/layer/spec.hpp>
 
 namespace tessera {
+
+/// How weights start. fan_in and fan_out count the kernel's cells.
+enum class Init : int {
+  glorot_uniform, ///< U(-a, a), a = sqrt(6 / (fan_in + fan_out)): Glorot and Bengio 2010
+  he_normal,      ///< N(0, 2 / fan_in): He et al. 2015
+  zeros
+};
 
 /// Fills weights (co, ci, kd, kh, kw), stored channels-last; element i in logical row-major order uses random number i.
 template <class T>

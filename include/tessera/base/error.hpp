@@ -45,7 +45,8 @@ template <class T>
 requires requires(const T& v) { v.str(); }
 void append(std::string& s, const T& v) { s += v.str(); }
 
-[[noreturn, gnu::noinline, gnu::cold]] inline void fail_usage(const std::string& text, std::string_view file, int line) {
+[[noreturn, gnu::noinline, gnu::cold]] inline void fail_usage(const std::string& text, std::string_view file,
+                                                              int line) {
   if (auto cut = file.rfind("tessera/"); cut != file.npos) file.remove_prefix(cut);
   throw usage_error(text + " [" + std::string(file) + ":" + std::to_string(line) + "]");
 }

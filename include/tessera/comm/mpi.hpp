@@ -54,9 +54,20 @@ inline MPI_Datatype mpi_type(Element e) {
   }
   return MPI_DATATYPE_NULL;
 }
-inline MPI_Op mpi_op(Reduce r) {
+/// Sums of bytes that wrap. MPI_SUM does not say what an overflow gives; Open MPI 4.1 saturates where it uses AVX.
+inline void add_bytes(void* in, void* in_out, int* count, MPI_Datatype*) {
+  const auto* a = static_cast<const std::uint8_t*>(in);
+  auto* b = static_cast<std::uint8_t*>(in_out);
+  for (int i = 0; i < *count; ++i) b[i] = static_cast<std::uint8_t>(a[i] + b[i]);
+}
+inline MPI_Op mpi_op(Reduce r, Element e) {
+  static const MPI_Op byte_sum = [] {
+    MPI_Op op = MPI_OP_NULL;
+    check_mpi(MPI_Op_create(add_bytes, /*commute=*/1, &op), "MPI_Op_create", "sums of bytes");
+    return op;
+  }();
   switch (r) {
-  case Reduce::sum: return MPI_SUM;
+  case Reduce::sum: return e == Element::u8 ? byte_sum : MPI_SUM;
   case Reduce::min: return MPI_MIN;
   case Reduce::max: return MPI_MAX;
   }
@@ -243,7 +254,8 @@ public:
     auto pending = std::make_unique<detail::MpiPending>(Kind::collective, op, group_);
     for_each_piece(count, [&](std::size_t first, int n) {
       detail::check_mpi(MPI_Iallreduce(MPI_IN_PLACE, static_cast<std::byte*>(data) + first * width, n,
-                                       detail::mpi_type(element), detail::mpi_op(how), handle(), pending->add()),
+                                       detail::mpi_type(element), detail::mpi_op(how, element), handle(),
+                                       pending->add()),
                         "MPI_Iallreduce", op);
     });
     return pending;

@@ -158,15 +158,9 @@ inline void broadcast_checkpoint(const Communicator& comm, Checkpoint& c) {
     for (auto n = h.number(); n > 0; --n) {
       Value& v = c.scalars[h.string()];
       switch (h.number()) {
-      case 0:
-        v = h.number();
-        break;
-      case 1:
-        v = h.real();
-        break;
-      default:
-        v = h.string();
-        break;
+      case 0: v = h.number(); break;
+      case 1: v = h.real(); break;
+      default: v = h.string(); break;
       }
     }
     for (auto n = h.number(); n > 0; --n) {

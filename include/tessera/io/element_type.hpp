@@ -41,28 +41,17 @@ template <class T> constexpr ElementType element_type_of() {
 /// Calls `f(T{})` with the C++ type of `t`. `other` throws usage_error: callers refuse such data before they hold it.
 template <class F> decltype(auto) with_type(ElementType t, F&& f) {
   switch (t) {
-  case ElementType::i8:
-    return f(std::int8_t{});
-  case ElementType::u8:
-    return f(std::uint8_t{});
-  case ElementType::i16:
-    return f(std::int16_t{});
-  case ElementType::u16:
-    return f(std::uint16_t{});
-  case ElementType::i32:
-    return f(std::int32_t{});
-  case ElementType::u32:
-    return f(std::uint32_t{});
-  case ElementType::i64:
-    return f(std::int64_t{});
-  case ElementType::u64:
-    return f(std::uint64_t{});
-  case ElementType::f32:
-    return f(float{});
-  case ElementType::f64:
-    return f(double{});
-  case ElementType::other:
-    break;
+  case ElementType::i8: return f(std::int8_t{});
+  case ElementType::u8: return f(std::uint8_t{});
+  case ElementType::i16: return f(std::int16_t{});
+  case ElementType::u16: return f(std::uint16_t{});
+  case ElementType::i32: return f(std::int32_t{});
+  case ElementType::u32: return f(std::uint32_t{});
+  case ElementType::i64: return f(std::int64_t{});
+  case ElementType::u64: return f(std::uint64_t{});
+  case ElementType::f32: return f(float{});
+  case ElementType::f64: return f(double{});
+  case ElementType::other: break;
   }
   TESSERA_REQUIRE(false, "with_type: the elements are not numbers");
   std::abort(); // not reached: the line above throws

@@ -9,6 +9,9 @@
 
 #include <algorithm>
 #include <hdf5.h>
+#if __has_include(<H5FDdevelop.h>) // HDF5 1.14 declares file drivers apart
+#include <H5FDdevelop.h>
+#endif
 #include <mutex>
 #include <numeric>
 #include <span>
@@ -35,7 +38,10 @@ struct DatasetInfo {
   /// "4x17x16x16"
   std::string shape() const {
     std::string s;
-    for (long e : extents) s += (s.empty() ? "" : "x") + std::to_string(e);
+    for (long e : extents) {
+      if (!s.empty()) s += 'x';
+      s += std::to_string(e);
+    }
     return s.empty() ? "a single value" : s;
   }
 };
@@ -106,28 +112,17 @@ inline std::string at(const std::string& path, const std::string& dataset) {
 
 inline hid_t native_type(ElementType t) {
   switch (t) {
-  case ElementType::i8:
-    return H5T_NATIVE_INT8;
-  case ElementType::u8:
-    return H5T_NATIVE_UINT8;
-  case ElementType::i16:
-    return H5T_NATIVE_INT16;
-  case ElementType::u16:
-    return H5T_NATIVE_UINT16;
-  case ElementType::i32:
-    return H5T_NATIVE_INT32;
-  case ElementType::u32:
-    return H5T_NATIVE_UINT32;
-  case ElementType::i64:
-    return H5T_NATIVE_INT64;
-  case ElementType::u64:
-    return H5T_NATIVE_UINT64;
-  case ElementType::f32:
-    return H5T_NATIVE_FLOAT;
-  case ElementType::f64:
-    return H5T_NATIVE_DOUBLE;
-  case ElementType::other:
-    break;
+  case ElementType::i8: return H5T_NATIVE_INT8;
+  case ElementType::u8: return H5T_NATIVE_UINT8;
+  case ElementType::i16: return H5T_NATIVE_INT16;
+  case ElementType::u16: return H5T_NATIVE_UINT16;
+  case ElementType::i32: return H5T_NATIVE_INT32;
+  case ElementType::u32: return H5T_NATIVE_UINT32;
+  case ElementType::i64: return H5T_NATIVE_INT64;
+  case ElementType::u64: return H5T_NATIVE_UINT64;
+  case ElementType::f32: return H5T_NATIVE_FLOAT;
+  case ElementType::f64: return H5T_NATIVE_DOUBLE;
+  case ElementType::other: break;
   }
   return -1;
 }
@@ -139,16 +134,11 @@ inline ElementType memory_type(hid_t type) {
   if (H5Tget_class(type) != H5T_INTEGER) return ElementType::other;
   const bool sign = H5Tget_sign(type) == H5T_SGN_2;
   switch (bytes) {
-  case 1:
-    return sign ? ElementType::i8 : ElementType::u8;
-  case 2:
-    return sign ? ElementType::i16 : ElementType::u16;
-  case 4:
-    return sign ? ElementType::i32 : ElementType::u32;
-  case 8:
-    return sign ? ElementType::i64 : ElementType::u64;
-  default:
-    return ElementType::other;
+  case 1: return sign ? ElementType::i8 : ElementType::u8;
+  case 2: return sign ? ElementType::i16 : ElementType::u16;
+  case 4: return sign ? ElementType::i32 : ElementType::u32;
+  case 8: return sign ? ElementType::i64 : ElementType::u64;
+  default: return ElementType::other;
   }
 }
 

@@ -208,7 +208,7 @@ private:
       if (std::find(all.begin(), all.end(), dataset) != all.end())
         detail::hdf5_fail(path_, dataset, "open", "the file may be damaged: copy it again");
       std::string list;
-      for (const auto& n : all) list += (list.empty() ? "'" : ", '") + n + "'";
+      for (const auto& n : all) list += text(list.empty() ? "'" : ", '", n, "'");
       throw io_error(text(detail::at(path_, dataset), "there is no such dataset; the file has ",
                           list.empty() ? "none" : list, "; name one of them"));
     }

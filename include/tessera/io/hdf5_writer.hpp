@@ -269,6 +269,7 @@ private:
                                H5Sclose);
     const detail::Handle groups(H5Pcreate(H5P_LINK_CREATE), H5Pclose), how(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
     H5Pset_create_intermediate_group(groups, 1);
+    H5Pset_obj_track_times(how, false); // equal contents make equal files
     TESSERA_REQUIRE(storage.deflate == 0 || !storage.chunk.empty(), at, "deflate needs a chunk shape");
     if (!storage.chunk.empty()) {
       TESSERA_REQUIRE(storage.chunk.size() == extents.size(), at, "a chunk of ", storage.chunk.size(), " dims for ",

@@ -194,7 +194,7 @@ private:
       const Symmetry s = Symmetry::draw(a->seed, a->epoch, static_cast<std::uint64_t>(id), sample);
       if (s != Symmetry{}) {
         rotated_.resize(held.size());
-        with_type(type, [&]<class T>(T) {
+        with_held_type(type, [&]<class T>(T) {
           augment<T>(a->space, a->boxes, s, sample,
                      View<const T, 4>(reinterpret_cast<const T*>(held.data()), to.extents),
                      View<T, 4>(reinterpret_cast<T*>(rotated_.data()), to.extents));

@@ -57,10 +57,19 @@ constexpr ElementType held_type(ElementType file) {
   case ElementType::i8:
   case ElementType::u8:
   case ElementType::i16:
-  case ElementType::u16:
-    return file;
-  default:
-    return ElementType::f32;
+  case ElementType::u16: return file;
+  default: return ElementType::f32;
+  }
+}
+
+/// Calls f(T{}) with the C++ type of a held element type: five of them, where files know ten.
+template <class F> void with_held_type(ElementType t, const F& f) {
+  switch (t) {
+  case ElementType::i8: return f(std::int8_t{});
+  case ElementType::u8: return f(std::uint8_t{});
+  case ElementType::i16: return f(std::int16_t{});
+  case ElementType::u16: return f(std::uint16_t{});
+  default: return f(float{});
   }
 }
 
@@ -154,7 +163,7 @@ public:
     if (ranked && first == 0) push(0);
     for (int k = 1; k < 4; ++k) push(k);
     if (ranked && first == 3) push(0);
-    with_type(type, [&]<class T>(T) {
+    with_held_type(type, [&]<class T>(T) {
       const std::span<T> out(reinterpret_cast<T*>(to.data()), static_cast<std::size_t>(box.volume()));
       if (first == 3 || box.extent(0) == 1)
         file.read<T>(format_.dataset, lo, hi, out);
@@ -173,11 +182,11 @@ public:
 
   /// Converts what read_held() gave (dense channels-last, of the extents of `to`) to the final floats.
   void deliver(ElementType type, std::span<const std::byte> held, const View<float, 4>& to) const {
-    with_type(type, [&]<class T>(T) {
+    with_held_type(type, [&]<class T>(T) {
       const View<const T, 4> from(reinterpret_cast<const T*>(held.data()), to.extents);
       if constexpr (std::is_same_v<T, float>)
         copy_block(from, to); // already transformed
-      else if constexpr (sizeof(T) <= 2) {
+      else {
         if (format_.transform == Transform::none)
           convert(from, to, [](T v) { return static_cast<float>(v); });
         else {

@@ -3,12 +3,11 @@
 // dW[m, o] = sum over outputs r of X[r, m] dY[r, o], where m runs over all (tap, input channel) pairs and X[r, m] is the
 // cell that tap sees from output r. A tile of `tile_rows` m's times two vectors of o's stays in registers while r runs
 // along rows of outputs. For that,
-//   - rows of x are copied once into a small padded slab (a ring over depth), so that every tap of every output is a
-//     fixed distance away and no border needs care,
-//   - rows of dy are copied into panels as wide as a tile, unless they are one already.
+//   - x is copied into a padded slab, where each pair is a fixed distance from its output,
+//   - rows of dy are copied into panels as wide as a tile, unless that does not pay.
 // Both stay in the cache for all taps; the products are as many as the multiply-adds, the copies a few per cent.
 //
-// May know: base, kernel/problem.hpp, check.hpp, simd.hpp, workspace.hpp.
+// May know: base, kernel/problem.hpp, check.hpp, simd.hpp, slab.hpp, workspace.hpp.
 // Example: ConvWeights<float> k(problem);  k.run(x, dy, dw, db, Gradient::overwrite);
 #pragma once
 
@@ -16,7 +15,7 @@
 #include <tessera/base/view.hpp>
 #include <tessera/kernel/check.hpp>
 #include <tessera/kernel/simd.hpp>
-#include <tessera/kernel/workspace.hpp>
+#include <tessera/kernel/slab.hpp>
 
 namespace tessera::kernel {
 
@@ -32,16 +31,10 @@ public:
     panels_ = (p_.co + panel_ - 1) / panel_;
     idle_ = p_.n == 0 || product(p_.in) == 0 || product(p_.out) == 0 || pairs_ == 0 || p_.co == 0;
     if (idle_) return;
-    for (int i = 0; i < 3; ++i) span_[i] = span(p_.k[i], p_.dilation[i]);
     // A panel of dy stays in half of the first-level cache, a slab of x in part of the second-level cache.
     constexpr long panel_bytes = 8 << 10, slab_bytes = 128 << 10;
     rows_ = std::clamp(panel_bytes / (p_.out[2] * panel_ * long(sizeof(T))), 1L, p_.out[1]);
-    pitch_ = ((p_.out[2] - 1) * p_.stride[2] + span_[2]) * p_.ci;
-    const long row_bytes = pitch_ * long(sizeof(T));
-    block_ = rows_;
-    while (block_ < p_.out[1] && slab_rows(2 * block_) * span_[0] * row_bytes <= slab_bytes) block_ *= 2;
-    block_ = std::min(block_, p_.out[1]);
-    plane_ = slab_rows(block_) * pitch_;
+    slab_ = PaddedSlab<T>(p_, rows_, slab_bytes);
   }
 
   const Conv& problem() const { return p_; }
@@ -57,9 +50,10 @@ public:
     std::fill_n(s.sums, tiles_ * panels_ * tile_elements(), T{});
     std::fill_n(s.bias, p_.co, T{});
     if (!idle_) {
-      std::fill_n(s.zeros, plane_, T{});
+      std::fill_n(s.zeros, slab_.plane_elements(), T{});
       for (long n = 0; n < p_.n; ++n)
-        for (long h = 0; h < p_.out[1]; h += block_) add_block(s, x, dy, n, h, std::min(block_, p_.out[1] - h), db != nullptr);
+        for (long h = 0; h < p_.out[1]; h += slab_.block())
+          add_block(s, x, dy, n, h, std::min(slab_.block(), p_.out[1] - h), db != nullptr);
     }
     put(s, dw, mode);
     if (db)
@@ -72,24 +66,21 @@ private:
   using V = Simd<T>;
 
   struct Scratch {
-    T *sums, *bias, *slab, *zeros, *panel;
-    long *held, *offsets;
+    T *sums, *bias, *zeros, *panel;
+    long* offsets; // of each pair, from the slab's begin
   };
 
   long tile_elements() const { return tile_rows * panel_; }
-  /// Rows of x that `rows` rows of outputs see.
-  long slab_rows(long rows) const { return (rows - 1) * p_.stride[1] + span_[1]; }
 
-  Scratch take_scratch() const {
+  Scratch take_scratch() {
     Scratch s{};
     const auto layout = [&](Carver carver) {
       s.sums = carver.take<T>(tiles_ * panels_ * tile_elements());
       s.bias = carver.take<T>(p_.co);
-      s.slab = carver.take<T>(span_[0] * plane_);
-      s.zeros = carver.take<T>(plane_);
+      s.zeros = carver.take<T>(slab_.plane_elements());
       s.panel = carver.take<T>(idle_ ? 0 : rows_ * p_.out[2] * panel_);
-      s.held = carver.take<long>(span_[0]);
       s.offsets = carver.take<long>(tiles_ * tile_rows);
+      slab_.place(carver);
       return carver.used();
     };
     layout(Carver(workspace(layout(Carver()))));
@@ -98,18 +89,11 @@ private:
 
   /// Adds the products of the outputs of sample n in rows h0 to h0+rows-1, all depths.
   void add_block(const Scratch& s, const View<const T, 5>& x, const View<const T, 5>& dy, long n, long h0, long rows,
-                 bool with_bias) const {
-    std::fill_n(s.held, span_[0], -1L);
+                 bool with_bias) {
+    slab_.begin(n, h0, rows);
     for (long d = 0; d < p_.out[0]; ++d) {
-      const long first = d * p_.stride[0] - p_.below[0];
       const Interval depths = taps(p_, 0, d);
-      for (long k = depths.first; k < depths.last; ++k) {
-        const long cell = first + k * p_.dilation[0], slot = cell % span_[0];
-        if (s.held[slot] == cell) continue;
-        pack_plane(x, n, cell, h0, rows, s.slab + slot * plane_);
-        s.held[slot] = cell;
-      }
-      set_offsets(s, first, depths);
+      set_offsets(s, x, d, depths);
       // Tiles whose taps all lie outside the block in depth have nothing to add.
       const long per_depth = p_.k[1] * p_.k[2] * p_.ci;
       const long tile0 = depths.first * per_depth / tile_rows;
@@ -117,7 +101,7 @@ private:
       for (long h = 0; h < rows; h += rows_) {
         const long count = std::min(rows_, rows - h);
         const View<const T, 5> g = dy.box({{{n, 0, d, h0 + h, 0}}, {{n + 1, p_.co, d + 1, h0 + h + count, p_.out[2]}}});
-        const T* base = s.slab + h * p_.stride[1] * pitch_;
+        const T* base = slab_.data() + h * p_.stride[1] * slab_.pitch();
         for (long panel = 0; panel < panels_; ++panel) {
           const Panel b = take_panel(s, g, panel, count);
           if (with_bias) sum_panel(b, count, panel, s.bias);
@@ -132,50 +116,30 @@ private:
     }
   }
 
-  /// The rows of x at depth `cell` that the outputs h0 to h0+rows-1 see, with zeros where there is padding.
-  void pack_plane(const View<const T, 5>& x, long n, long cell, long h0, long rows, T* to) const {
-    const long first_row = h0 * p_.stride[1] - p_.below[1], width = pitch_ / p_.ci;
-    const long left = std::min(p_.below[2], width), inside = std::clamp(p_.in[2], 0L, width - left);
-    for (long r = 0; r < slab_rows(rows); ++r, to += pitch_) {
-      const long row = first_row + r;
-      if (row < 0 || row >= p_.in[1]) {
-        std::fill_n(to, pitch_, T{});
-        continue;
-      }
-      const T* from = x.data + n * x.strides[0] + cell * x.strides[2] + row * x.strides[3];
-      std::fill_n(to, left * p_.ci, T{});
-      T* q = to + left * p_.ci;
-      if (x.strides[4] == p_.ci || inside == 1)
-        std::copy_n(from, inside * p_.ci, q);
-      else
-        for (long w = 0; w < inside; ++w) std::copy_n(from + w * x.strides[4], p_.ci, q + w * p_.ci);
-      std::fill_n(q + inside * p_.ci, (width - left - inside) * p_.ci, T{});
-    }
-  }
-
-  /// Where each (tap, channel) pair lies relative to the cell of tap 0 in the slab of this depth.
-  void set_offsets(const Scratch& s, long first, const Interval& depths) const {
+  /// Where each (tap, channel) pair lies relative to the cell of tap 0, for outputs at depth d.
+  void set_offsets(const Scratch& s, const View<const T, 5>& x, long d, const Interval& depths) {
     long* to = s.offsets;
     for (long kd = 0; kd < p_.k[0]; ++kd) {
       const bool inside = kd >= depths.first && kd < depths.last;
-      const long plane =
-          inside ? (first + kd * p_.dilation[0]) % span_[0] * plane_ : s.zeros - s.slab;
+      const T* plane = inside ? slab_.plane(x, d * p_.stride[0] - p_.below[0] + kd * p_.dilation[0]) : s.zeros;
       for (long kh = 0; kh < p_.k[1]; ++kh)
         for (long kw = 0; kw < p_.k[2]; ++kw)
           for (long c = 0; c < p_.ci; ++c)
-            *to++ = plane + kh * p_.dilation[1] * pitch_ + kw * p_.dilation[2] * p_.ci + c;
+            *to++ = (plane - slab_.data()) + kh * p_.dilation[1] * slab_.pitch() + kw * p_.dilation[2] * p_.ci + c;
     }
     for (long* end = s.offsets + tiles_ * tile_rows; to < end; ++to) *to = s.offsets[0];
   }
 
-  /// Rows of dy as wide as a tile; `pitch` from one row of outputs to the next.
+  /// Rows of dy as wide as a tile; steps from one row of outputs, and one output, to the next.
   struct Panel {
     const T* data;
-    long pitch;
+    long pitch, step;
   };
   Panel take_panel(const Scratch& s, const View<const T, 5>& g, long panel, long rows) const {
-    if (p_.co == panel_ && g.strides[4] == panel_) return {g.data, g.strides[3]};
     const long first = panel * panel_, width = std::min(panel_, p_.co - first);
+    // Few pairs do not repay the copy; many would suffer from the gaps between the rows of a panel.
+    constexpr long few = 128;
+    if (width == panel_ && (p_.co == panel_ || pairs_ < few)) return {g.data + first, g.strides[3], g.strides[4]};
     T* to = s.panel;
     for (long r = 0; r < rows; ++r)
       for (long w = 0; w < p_.out[2]; ++w, to += panel_) {
@@ -183,7 +147,7 @@ private:
         std::copy_n(from, width, to);
         std::fill_n(to + width, panel_ - width, T{});
       }
-    return {s.panel, p_.out[2] * panel_};
+    return {s.panel, p_.out[2] * panel_, panel_};
   }
 
   void sum_panel(const Panel& b, long rows, long panel, T* bias) const {
@@ -191,23 +155,25 @@ private:
     for (int v = 0; v < vectors_; ++v) {
       V sum{};
       for (long r = 0; r < rows; ++r)
-        for (long w = 0; w < p_.out[2]; ++w) sum += load(b.data + r * b.pitch + w * panel_ + v * lanes);
+        for (long w = 0; w < p_.out[2]; ++w) sum += load(b.data + r * b.pitch + w * b.step + v * lanes);
       for (long i = v * lanes; i < std::min<long>(width, (v + 1) * lanes); ++i) bias[first + i] += sum[i - v * lanes];
     }
   }
 
   /// sums[i, o] += sum over outputs of x[output, offset[i]] * b[output, o], all of it in registers.
+  /// Not inlined: around it, compilers run out of registers for the inner loop.
   template <int vectors>
-  void add_tile(const T* base, const long* offset, const Panel& b, long rows, T* sums) const {
+  [[gnu::noinline]] void add_tile(const T* base, const long* offset, const Panel& b, long rows, T* sums) const {
     V sum[tile_rows][vectors] = {};
-    const long step = p_.stride[2] * p_.ci, row_step = p_.stride[1] * pitch_;
+    const long step = p_.stride[2] * p_.ci, row_step = p_.stride[1] * slab_.pitch(), outputs = p_.out[2];
     for (long r = 0; r < rows; ++r) {
       const T* row = base + r * row_step;
       const T *x0 = row + offset[0], *x1 = row + offset[1], *x2 = row + offset[2];
       const T *x3 = row + offset[3], *x4 = row + offset[4], *x5 = row + offset[5];
       const T* g = b.data + r * b.pitch;
+      const long g_step = b.step;
       long at = 0;
-      for (long w = 0; w < p_.out[2]; ++w, at += step, g += vectors * lanes) {
+      for (long w = 0; w < outputs; ++w, at += step, g += g_step) {
         V gv[vectors];
         for (int v = 0; v < vectors; ++v) gv[v] = load(g + v * lanes);
         // One cell after the other, so that only one of them needs a register at a time.
@@ -239,10 +205,9 @@ private:
   }
 
   Conv p_;
-  Triple span_{};
+  PaddedSlab<T> slab_;
   long pairs_ = 0, tiles_ = 0, vectors_ = 1, panel_ = 0, panels_ = 0; // (tap, channel) pairs; tiles of them; tile width
-  long rows_ = 1, block_ = 1; // output rows of one product, and of one slab
-  long pitch_ = 0, plane_ = 0; // elements of a slab's row and of one of its planes
+  long rows_ = 1; // output rows of one product
   bool idle_ = false;
 };
 

@@ -168,11 +168,11 @@ template <class T> struct Shares {
 };
 
 template <class T> struct AverageBackwardScratch {
-  T* sum;
+  T *sum, *cell;
   Shares<T> d, h, w;
   RowRing<T> ring;
   AverageBackwardScratch(Carver& carver, const Pooling& p)
-      : sum(carver.take<T>(p.out[2] * p.c)), d(carver, p, 0), h(carver, p, 1), w(carver, p, 2),
+      : sum(carver.take<T>(p.out[2] * p.c)), cell(carver.take<T>(p.c)), d(carver, p, 0), h(carver, p, 1), w(carver, p, 2),
         ring(carver, span(p.k[1], p.dilation[1]), p.out[2] * p.c) {}
 };
 
@@ -226,8 +226,8 @@ void average_backward(const Pooling& p, const View<const T, 5>& x, const View<co
             map_elements(to, p.c, [&act](auto a, auto b, auto v) { return (a + b) * act.derivative(v); }, from(0),
                          from(1), out);
           else {
-            combine_all<Sum, T>(many, from, to, p.c);
-            map_elements<T>(to, p.c, [&act](auto a, auto v) { return a * act.derivative(v); }, to, out);
+            combine_all<Sum, T>(many, from, s.cell, p.c);
+            map_elements(to, p.c, [&act](auto a, auto v) { return a * act.derivative(v); }, s.cell, out);
           }
         }
       }

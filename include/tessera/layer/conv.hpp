@@ -5,6 +5,7 @@
 // Vendor kernels see dense samples only; where a split of h or w makes a block strided it is copied, and counted.
 //
 // May know: base to move, kernel (through Backend), layer/layer.hpp.
+// Example: ConvLayer<float, cpu> l(conv(16), {}, grid, x.map(), y.map());  l.forward(pass, x, y);
 #pragma once
 
 #include <optional>

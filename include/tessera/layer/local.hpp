@@ -1,6 +1,7 @@
 // layer/local.hpp: the layers that need no neighbours: activation, dropout, flatten, dense, and `to`, which moves.
 //
 // May know: base to move, kernel (through Backend), layer/layer.hpp.
+// Example: DropoutLayer<float, cpu> l(dropout(0.8), grid, x.map());  l.forward(pass, x, y);
 #pragma once
 
 #include <optional>

@@ -1,6 +1,7 @@
 // layer/make.hpp: from a planned step to the layer that runs it. A new kind of layer adds its line here.
 //
 // May know: base to move, layer.
+// Example: auto layer = make_layer<float, cpu>(conv(16), {}, grid, x.map(), y.map());
 #pragma once
 
 #include <tessera/layer/conv.hpp>

@@ -5,6 +5,7 @@
 // into the ranks that own them.
 //
 // May know: base to move, kernel (through Backend), layer/layer.hpp.
+// Example: PoolLayer<float, cpu> l(max_pool(2), grid, x.map(), y.map());  l.forward(pass, x, y);
 #pragma once
 
 #include <tessera/layer/layer.hpp>

@@ -4,25 +4,19 @@
 // here (conv, average_pool, ...) are the words of the network language; layers of your own are named in seq() as they
 // are.
 //
-// May know: base, layout, kernel/problem.hpp.
+// May know: base, layout, kernel/problem.hpp, backend/initialise.hpp.
 // Example: constexpr LayerSpec l = conv(16, window(3).same()).with_bias();
 #pragma once
 
 #include <concepts>
 #include <string>
+#include <tessera/backend/initialise.hpp>
 #include <tessera/kernel/problem.hpp>
 #include <tessera/layout/stencil.hpp>
 
 namespace tessera {
 
 enum class LayerKind : int { conv, pool, activation, dropout, redistribute, flatten, dense, user };
-
-/// How weights start. fan_in and fan_out count the kernel's cells.
-enum class Init : int {
-  glorot_uniform, ///< U(-a, a), a = sqrt(6 / (fan_in + fan_out)): Glorot and Bengio 2010
-  he_normal,      ///< N(0, 2 / fan_in): He et al. 2015
-  zeros
-};
 
 /// Whether an average divides by the whole window or by its cells inside the global tensor.
 enum class PaddingCounts : int { yes, no };

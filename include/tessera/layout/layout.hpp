@@ -23,18 +23,12 @@ constexpr char dim_name(Dim d) { return "ncdhw"[static_cast<int>(d)]; }
 constexpr int dim_index(Dim dim, int rank) {
   const int i = static_cast<int>(dim);
   switch (rank) {
-  case 5:
-    return i;
-  case 4:
-    return i - 1;
-  case 3:
-    return i >= 2 ? i - 2 : -1;
-  case 2:
-    return i <= 1 ? i : -1;
-  case 1:
-    return i == 1 ? 0 : -1;
-  default:
-    return -1;
+  case 5: return i;
+  case 4: return i - 1;
+  case 3: return i >= 2 ? i - 2 : -1;
+  case 2: return i <= 1 ? i : -1;
+  case 1: return i == 1 ? 0 : -1;
+  default: return -1;
   }
 }
 

@@ -25,12 +25,9 @@ constexpr Move move_between(Placement from, Placement to) {
   using K = Placement::Kind;
   if (from == to) return Move::keep;
   switch (from.kind) {
-  case K::rep:
-    return to.kind == K::split ? Move::slice : Move::forbidden;
-  case K::split:
-    return to.kind == K::rep ? Move::all_gather : to.kind == K::split ? Move::all_to_all : Move::zero_pad;
-  case K::sum:
-    return to.kind == K::rep ? Move::all_reduce : Move::reduce_scatter;
+  case K::rep: return to.kind == K::split ? Move::slice : Move::forbidden;
+  case K::split: return to.kind == K::rep ? Move::all_gather : to.kind == K::split ? Move::all_to_all : Move::zero_pad;
+  case K::sum: return to.kind == K::rep ? Move::all_reduce : Move::reduce_scatter;
   }
   return Move::forbidden;
 }
@@ -60,8 +57,9 @@ struct MovePlan {
   }
 };
 
-/// The move of every axis. Where several axes split one dim, the coordinates of the earlier ones come first in the number
-/// of a block. So an axis that keeps its dim moves data all the same if an earlier axis starts or ends to split that dim.
+/// The move of every axis. Where several axes split one dim, the coordinates of the earlier ones come first in the
+/// number of a block. So an axis that keeps its dim moves data all the same if an earlier axis starts or ends to split
+/// that dim.
 constexpr MovePlan plan_moves(Layout from, Layout to) {
   MovePlan p;
   p.axes = from.axes;
@@ -80,8 +78,8 @@ constexpr bool movable(Layout from, Layout to) { return from.axes == to.axes && 
 /// The number of grid axes along which `to = from` communicates: a cost to assert on.
 constexpr int collectives(Layout from, Layout to) { return plan_moves(from, to).collectives(); }
 
-/// True if `to = from` is local on every rank, given equal block boundaries (where an axis starts or ends to split a dim:
-/// boundaries of the coarser partition that are also boundaries of the finer one).
+/// True if `to = from` is local on every rank, given equal block boundaries (where an axis starts or ends to split a
+/// dim: boundaries of the coarser partition that are also boundaries of the finer one).
 constexpr bool moves_nothing(Layout from, Layout to) { return movable(from, to) && collectives(from, to) == 0; }
 
 /// The layouts between which the adjoint of the move from -> to runs: dual(to) -> dual(from).

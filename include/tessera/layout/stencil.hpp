@@ -78,7 +78,8 @@ struct Stencil {
   }
   /// Padding of one dim (d, h or w), each side its own.
   constexpr Stencil pad(Dim dim, int below, int above) const {
-    TESSERA_REQUIRE(dim >= Dim::d, "Stencil: padding in dim ", dim_name(dim), "; a window slides along d, h and w only");
+    TESSERA_REQUIRE(dim >= Dim::d, "Stencil: padding in dim ", dim_name(dim),
+                    "; a window slides along d, h and w only");
     Stencil s = *this;
     Window& x = s[static_cast<int>(dim) - 2];
     x.below = below, x.above = above;

@@ -30,17 +30,15 @@ public:
                     " but the grid is ", grid.shape().str(), "; make the map with grid.shape()");
     need_ = need(grid.rank());
     const unsigned replicas = map.layout().mask(Placement::Kind::rep);
-    exchange_ = Exchange<T, N, Space>(
-        grid.world(), plan_boxes(map, need, periodic, grid.rank(), Own::stays, replicas), detail::halo_tag);
+    exchange_ = Exchange<T, N, Space>(grid.world(), plan_boxes(map, need, periodic, grid.rank(), Own::stays, replicas),
+                                      detail::halo_tag);
   }
   /// The halo of a stencil on a rank-5 tensor, for the outputs of `out`.
-  Halo(const AnyGrid& grid, const Map<5>& in, const Stencil& s, const Map<5>& out)
-  requires(N == 5)
+  Halo(const AnyGrid& grid, const Map<5>& in, const Stencil& s, const Map<5>& out) requires(N == 5)
       : Halo(
             grid, in, [&](int r) { return needed_input(out.box(r), s, in.extents()); }, periodic_dims(s)) {}
   /// The same for the outputs that each rank inherits from what it holds of x.
-  Halo(const Tensor<T, 5, Space>& x, const Stencil& s)
-  requires(N == 5)
+  Halo(const Tensor<T, 5, Space>& x, const Stencil& s) requires(N == 5)
       : Halo(x.grid(), x.map(), s, output_map(x.map(), s, x.extents()[1])) {}
 
   /// The box this rank needs; reserve() makes room for it.

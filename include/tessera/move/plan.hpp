@@ -9,8 +9,8 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <tessera/layout/map.hpp>
-#include <type_traits>
 #include <vector>
 
 namespace tessera {
@@ -37,7 +37,9 @@ template <int N> struct BoxPlan {
 
 /// Says which box each rank needs: box = need(rank).
 template <class F, int N>
-concept BoxOfRank = std::is_invocable_r_v<Box<N>, F, int>;
+concept BoxOfRank = requires(const F& need, int rank) {
+  { need(rank) } -> std::convertible_to<Box<N>>;
+};
 
 /// What happens to the part of the needed box that the rank owns itself.
 enum class Own {

@@ -32,9 +32,9 @@ public:
                     to.layout().str(),
                     ": a replicated axis cannot become a pending sum (every rank would add the value); "
                     "split it or keep it replicated");
-    TESSERA_REQUIRE(from.grid() == grid.shape() && to.grid() == grid.shape(), "redistribution: from a tensor on a grid ",
-                    from.grid().str(), " to one on ", to.grid().str(), " over the grid ", grid.shape().str(),
-                    "; both must be on that grid");
+    TESSERA_REQUIRE(from.grid() == grid.shape() && to.grid() == grid.shape(),
+                    "redistribution: from a tensor on a grid ", from.grid().str(), " to one on ", to.grid().str(),
+                    " over the grid ", grid.shape().str(), "; both must be on that grid");
     unsigned paired = 0;
     for (int a = 0; a < from.layout().axes; ++a) {
       const Move m = move_between(from.layout()[a], to.layout()[a]);

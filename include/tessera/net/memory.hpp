@@ -5,20 +5,11 @@
 #pragma once
 
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <tessera/net/plan.hpp>
 #include <unistd.h>
 
 namespace tessera {
-
-/// Bytes of memory this machine can give without swapping; 0 if it does not say.
-inline std::uint64_t available_memory() {
-  std::ifstream in("/proc/meminfo");
-  for (std::string key, rest; in >> key && std::getline(in, rest);)
-    if (key == "MemAvailable:") return std::stoull(rest) * 1024;
-  return 0;
-}
 
 /// One machine of the job.
 struct HostMemory {

@@ -17,7 +17,9 @@ template <> struct Blocks<host> {
   template <class T, int N> static void copy(const std::type_identity_t<View<const T, N>>& from, const View<T, N>& to) {
     copy_block(from, to);
   }
-  template <class T, int N> static void add(const std::type_identity_t<View<const T, N>>& from, const View<T, N>& to) { add_block(from, to); }
+  template <class T, int N> static void add(const std::type_identity_t<View<const T, N>>& from, const View<T, N>& to) {
+    add_block(from, to);
+  }
   template <class T, int N> static void fill(const View<T, N>& to, T value) { fill_block(to, value); }
 };
 

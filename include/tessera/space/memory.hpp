@@ -12,9 +12,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <new>
+#include <string>
 #include <string_view>
 #include <tessera/base/error.hpp>
 #include <type_traits>
@@ -37,6 +39,14 @@ struct AllocationCounter {
 inline AllocationCounter& allocation_counter() {
   static AllocationCounter counter;
   return counter;
+}
+
+/// Bytes of memory this machine can give without swapping; 0 if it does not say.
+inline std::uint64_t available_memory() {
+  std::ifstream in("/proc/meminfo");
+  for (std::string key, rest; in >> key && std::getline(in, rest);)
+    if (key == "MemAvailable:") return std::stoull(rest) * 1024;
+  return 0;
 }
 
 /// Main memory.

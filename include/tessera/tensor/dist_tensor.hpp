@@ -14,9 +14,10 @@ namespace tessera {
 namespace detail {
 /// Assignment from another layout or an expression: headers above this row specialise it.
 template <class To, class From> struct Assign {
-  static_assert(sizeof(To) == 0, "tessera: this cannot be assigned to a DistTensor; assign a DistTensor of the same "
-                                 "element type, rank and memory space (include tessera/move/redistribute.hpp for another "
-                                 "layout) or an expression");
+  static_assert(sizeof(To) == 0,
+                "tessera: this cannot be assigned to a DistTensor; assign a DistTensor of the same "
+                "element type, rank and memory space (include tessera/move/redistribute.hpp for another "
+                "layout) or an expression");
   static void run(To&, const From&);
 };
 } // namespace detail

@@ -40,8 +40,10 @@ public:
       TESSERA_REQUIRE(sizes[i] >= 1 || (sizes[i] == fit && open < 0), "Grid ", asked,
                       ": sizes must be at least 1, and at most one axis may be `fit`");
       s_->shape.size[i] = sizes[i];
-      if (sizes[i] == fit) open = static_cast<int>(i);
-      else if (needed <= std::numeric_limits<int>::max()) needed *= sizes[i]; // stops before it overflows
+      if (sizes[i] == fit)
+        open = static_cast<int>(i);
+      else if (needed <= std::numeric_limits<int>::max())
+        needed *= sizes[i]; // stops before it overflows
     }
     if (open >= 0) {
       TESSERA_REQUIRE(ranks % needed == 0, "Grid ", asked, ": ", ranks, ranks == 1 ? " rank is" : " ranks are",

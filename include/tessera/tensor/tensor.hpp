@@ -15,6 +15,12 @@
 
 namespace tessera {
 
+/// What rows above keep with a tensor between uses: exchange plans, second buffers. It belongs to the object, not to its
+/// value: neither copied, moved nor swapped.
+struct Kept {
+  virtual ~Kept() = default;
+};
+
 template <class T, int N, class Space = host> class Tensor {
 public:
   using value_type = T;
@@ -51,6 +57,10 @@ public:
     std::swap(grid_, o.grid_);
     std::swap(map_, o.map_);
     std::swap(box_, o.box_);
+    swap_block(o);
+  }
+  /// Exchanges the memory of two tensors of one map.
+  void swap_block(Tensor& o) noexcept {
     std::swap(store_, o.store_);
     std::swap(own_, o.own_);
     std::swap(data_, o.data_);
@@ -78,6 +88,10 @@ public:
   }
   T* data() { return data_; }
   const T* data() const { return data_; }
+  /// False if the block is memory that somebody else owns.
+  bool owns_block() const { return data_ == own_.data(); }
+  /// The place for what rows above keep.
+  std::unique_ptr<Kept>& kept() const { return kept_; }
 
   /// Makes room for a halo: afterwards store() contains `need`. Keeps what this rank holds; the halo is zero until it
   /// is exchanged. Grows only, so a second call with the same box costs nothing.
@@ -85,7 +99,7 @@ public:
     if (store_.contains(need)) return;
     Tensor grown(grid_, map_, hull(store_, need));
     Blocks<Space>::copy(std::as_const(*this).view(box_), grown.view(box_));
-    swap(grown);
+    swap_block(grown);
   }
 
 private:
@@ -104,9 +118,12 @@ private:
 
   AnyGrid grid_;
   Map<N> map_;
-  Box<N> box_{}, store_{};
-  Buffer<T, Space> own_;
-  T* data_ = nullptr;
+  Box<N> box_{};
+  // The halo is no part of the value: an exchange may grow and fill the block of a const tensor.
+  mutable Box<N> store_{};
+  mutable Buffer<T, Space> own_;
+  mutable T* data_ = nullptr;
+  mutable std::unique_ptr<Kept> kept_; // last, so first to go: what it has in flight ends before the block does
 };
 
 /// Sets every element that this rank holds to f(global index).

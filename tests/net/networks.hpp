@@ -1,0 +1,67 @@
+// net/networks.hpp: what the tests of networks share. The networks of run-time layers are compiled once, in
+// networks.cpp.
+#pragma once
+
+#include "support/ranks.hpp"
+#include "support/sweep.hpp"
+
+#include <tessera/backend/cpu.hpp>
+#include <tessera/net/network.hpp>
+#include <tessera/tensor/gather.hpp>
+
+namespace tessera {
+extern template class AnyNetwork<double, reference>;
+extern template class AnyNetwork<float, cpu>;
+} // namespace tessera
+
+namespace tessera::test {
+
+using Oracle = AnyNetwork<double, reference>;
+using Product = AnyNetwork<float, cpu>;
+
+inline constexpr Layout over_ndhw = place(Dim::n, Dim::d, Dim::h, Dim::w);
+inline constexpr Layout whole_samples = place(Dim::n, Dim::n, Dim::n, Dim::n);
+
+/// A smooth number in [-1, 1] for each element, the same on every grid.
+inline double wave(const Index<5>& i, double phase = 0) {
+  return std::sin(double(7 * i[0] + 3 * i[1] + i[2] * i[3] + 5 * i[4]) + 0.3 * double(i[2]) + phase);
+}
+
+template <class F> void on_every_grid(const Communicator& c, F&& f) {
+  for (const auto& sizes : factorisations(c.size(), 4)) f(AnyGrid(c, sizes));
+}
+
+/// One pass forward and backward: the output, gathered, and the parameter gradients, summed over the ranks.
+struct Passed {
+  std::vector<double> y, gradients;
+};
+
+/// x = wave, and the gradient of the output is wave too. Poisons the gradients first.
+template <class Net> Passed pass(Net& net, long samples, Mode mode = Mode::training, std::uint64_t step = 0) {
+  using T = typename Net::element_type;
+  auto x = net.make_input(samples);
+  fill(x, [](const Index<5>& i) { return wave(i); });
+  Passed p;
+  const auto y = gather(net.forward(x, mode, step));
+  p.y.assign(y.begin(), y.end());
+  fill(net.output_gradient(), [](const Index<5>& i) { return wave(i, 1); });
+  std::ranges::fill(net.gradients(), std::numeric_limits<T>::quiet_NaN());
+  net.backward(x);
+  net.for_each_gradient([](std::size_t, std::size_t) {});
+  p.gradients.assign(net.gradients().begin(), net.gradients().end());
+  return p;
+}
+
+/// max |a - b| / max(1, |b|); infinite if sizes differ or something is not a number.
+template <class A, class B> double distance(const A& a, const B& b) {
+  if (std::size(a) != std::size(b)) return std::numeric_limits<double>::infinity();
+  double most = 0;
+  auto q = std::begin(b);
+  for (auto p = std::begin(a); p != std::end(a); ++p, ++q) {
+    const double off = std::abs(double(*p) - double(*q)) / std::max(1.0, std::abs(double(*q)));
+    if (!(off <= most)) most = std::isnan(off) ? std::numeric_limits<double>::infinity() : off;
+  }
+  return most;
+}
+
+} // namespace tessera::test
