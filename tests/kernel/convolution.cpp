@@ -76,8 +76,15 @@ struct OwnWeights {
 constexpr kernel::Triple cube(long n) { return {{n, n, n}}; }
 
 Conv layer(long ci, long co, long extent, long stride) {
-  return {.n = 1, .ci = ci, .co = co, .in = cube(extent), .out = cube((extent - 1) / stride + 1), .k = cube(3),
-          .stride = cube(stride), .below = cube(1), .above = cube(1)};
+  return {.n = 1,
+          .ci = ci,
+          .co = co,
+          .in = cube(extent),
+          .out = cube((extent - 1) / stride + 1),
+          .k = cube(3),
+          .stride = cube(stride),
+          .below = cube(1),
+          .above = cube(1)};
 }
 
 } // namespace
@@ -114,20 +121,66 @@ TEST_CASE("the own weight gradient equals the plain loops for random problems an
   }
 }
 
-TEST_CASE("the own weight gradient of problems that fill several blocks, and in double") {
+TEST_CASE("the own direct convolution equals the plain loops, as itself and as the adjoint of another") {
+  constexpr std::uint64_t seed = 209;
+  INFO("seed ", seed);
+  Random random(seed);
+  int adjoints = 0;
+  for (int round = 0; round < 250; ++round) {
+    Conv p = random_convolution(random, Unread::all);
+    if (round % 2)
+      for (int i = 0; i < 3; ++i)
+        if (p.stride[i] > 1) p.stride[i] = 1; // more outputs would fit now; fewer are fine
+    INFO("round ", round, ": ", p.str());
+    const Oracle o(p, Gaps::everywhere, random);
+    Block<float> y(kernel::y_extents(p), Gaps::everywhere, random), dx(kernel::x_extents(p), Gaps::everywhere, random);
+    kernel::ConvDirect<float>(p).run(o.x.view, o.w.view, o.bias.data(), y.view);
+    CHECK(worst(y.read(), o.y.read(), o.y_scale.read(), o.terms()) < 1);
+    if (!kernel::has_adjoint_problem(p)) continue;
+    ++adjoints;
+    kernel::ConvDirect<float>(kernel::adjoint_problem(p))
+        .run(o.dy.view, kernel::adjoint_weights(o.w.read()), nullptr, dx.view);
+    CHECK(worst(dx.read(), o.dx.read(), o.dx_scale.read(), o.terms_back()) < 1);
+  }
+  CHECK(adjoints > 100);
+}
+
+TEST_CASE("the own kernels on problems that fill several blocks, and in double") {
   Random random(203);
   const Conv several[] = {
-      {.n = 2, .ci = 4, .co = 16, .in = {{5, 37, 40}}, .out = {{5, 37, 40}}, .k = cube(3), .below = cube(1),
+      {.n = 2,
+       .ci = 4,
+       .co = 16,
+       .in = {{5, 37, 40}},
+       .out = {{5, 37, 40}},
+       .k = cube(3),
+       .below = cube(1),
        .above = cube(1)},
-      {.n = 1, .ci = 16, .co = 40, .in = {{4, 33, 35}}, .out = {{2, 17, 18}}, .k = cube(3), .stride = cube(2),
-       .below = cube(1), .above = cube(1)},
-      {.n = 1, .ci = 1, .co = 3, .in = {{6, 21, 200}}, .out = {{4, 18, 198}}, .k = {{3, 4, 3}}, .dilation = {{1, 1, 1}}},
+      {.n = 1,
+       .ci = 16,
+       .co = 40,
+       .in = {{4, 33, 35}},
+       .out = {{2, 17, 18}},
+       .k = cube(3),
+       .stride = cube(2),
+       .below = cube(1),
+       .above = cube(1)},
+      {.n = 1,
+       .ci = 1,
+       .co = 3,
+       .in = {{6, 21, 200}},
+       .out = {{4, 18, 198}},
+       .k = {{3, 4, 3}},
+       .dilation = {{1, 1, 1}}},
   };
   for (const Conv& p : several) {
     INFO(p.str());
     const Oracle o(p, Gaps::everywhere, random);
     OwnWeights kernel{ConvWeights<float>(p)};
     CHECK(worst_weights(kernel, o) < 1);
+    Block<float> y(kernel::y_extents(p));
+    kernel::ConvDirect<float>(p).run(o.x.view, o.w.view, o.bias.data(), y.view);
+    CHECK(worst(y.read(), o.y.read(), o.y_scale.read(), o.terms()) < 1);
     ConvWeights<double> wide(p);
     const auto x = converted<double>(o.x.read()), dy = converted<double>(o.dy.read());
     Block<double> dw(kernel::w_extents(p));
@@ -157,6 +210,19 @@ TEST_CASE("Convolution<double> is the plain loops, Convolution<float> agrees wit
   }
 }
 
+TEST_CASE("Convolution<float> on a block large enough for all of its kernels") {
+  Random random(210);
+  Conv p = layer(16, 24, 16, 1);
+  const Oracle o(p, Gaps::none, random);
+  Convolution<float> conv(p);
+  Block<float> y(kernel::y_extents(p)), dx(kernel::x_extents(p));
+  conv.forward(o.x.view, o.w.view, o.bias.data(), y.view);
+  conv.backward_data(o.dy.view, o.w.view, dx.view);
+  CHECK(worst(y.read(), o.y.read(), o.y_scale.read(), o.terms()) < 1);
+  CHECK(worst(dx.read(), o.dx.read(), o.dx_scale.read(), o.terms_back()) < 1);
+  CHECK(worst_weights(conv, o) < 1);
+}
+
 TEST_CASE("a convolution without bias, twice on other memory") {
   Random random(205);
   Conv p = layer(4, 16, 6, 1);
@@ -177,7 +243,8 @@ TEST_CASE("operands that oneDNN would compute in scalar code, and wrong ones, ar
   const Conv p = layer(4, 8, 6, 1);
   Convolution<float> conv(p);
   Block<float> x(kernel::x_extents(p)), w(kernel::w_extents(p)), y(kernel::y_extents(p));
-  Block<float> large(Extents<5>{{1, 4, 8, 8, 8}}), large_y(Extents<5>{{1, 8, 8, 8, 8}}), small(Extents<5>{{1, 4, 5, 6, 6}});
+  Block<float> large(Extents<5>{{1, 4, 8, 8, 8}}), large_y(Extents<5>{{1, 8, 8, 8, 8}}),
+      small(Extents<5>{{1, 4, 5, 6, 6}});
   const Box<5> inner{{{0, 0, 1, 1, 1}}, {{1, 4, 7, 7, 7}}}, inner_y{{{0, 0, 1, 1, 1}}, {{1, 8, 7, 7, 7}}};
   CHECK_NOTHROW(conv.forward(x.view, w.view, nullptr, y.view));
   CHECK_THROWS_AS(conv.forward(large.view.box(inner), w.view, nullptr, y.view), usage_error);
@@ -269,30 +336,36 @@ TEST_CASE("dense layers equal the plain loops in double") {
     for (const Activation act : {Activation::none, Activation::relu, Activation::leaky_relu}) {
       const kernel::Dense p{.n = n, .ci = random.in(1, 70), .co = random.in(1, 70), .act = act, .slope = 0.25};
       INFO("dense ", p.n, ": ", p.ci, " -> ", p.co);
-      Block<float> x(Extents<5>{{n, p.ci, 1, 1, 1}}), w(Extents<5>{{p.co, p.ci, 1, 1, 1}}), dy(Extents<5>{{n, p.co, 1, 1, 1}}), b(Extents<5>{{1, p.co, 1, 1, 1}});
+      Block<float> x(Extents<5>{{n, p.ci, 1, 1, 1}}), w(Extents<5>{{p.co, p.ci, 1, 1, 1}}),
+          dy(Extents<5>{{n, p.co, 1, 1, 1}}), b(Extents<5>{{1, p.co, 1, 1, 1}});
       for (Block<float>* one : {&x, &w, &dy, &b}) one->randomise(random);
       kernel::InnerProduct<float> dense(p);
       kernel::InnerProduct<double> wide(p);
       Block<float> y(dy.view.extents), dx(x.view.extents), dw(w.view.extents), db(b.view.extents);
       Block<double> y64(dy.view.extents), dx64(x.view.extents), dw64(w.view.extents), db64(b.view.extents);
-      Block<double> y_scale(dy.view.extents), dx_scale(x.view.extents), dw_scale(w.view.extents), db_scale(b.view.extents);
-      const auto oracle = [&](Sign sign, Block<double>& to_y, Block<double>& to_dx, Block<double>& to_dw, Block<double>& to_db) {
+      Block<double> y_scale(dy.view.extents), dx_scale(x.view.extents), dw_scale(w.view.extents),
+          db_scale(b.view.extents);
+      const auto oracle = [&](Sign sign, Block<double>& to_y, Block<double>& to_dx, Block<double>& to_dw,
+                              Block<double>& to_db) {
         const auto xd = converted<double>(x.read(), sign), wd = converted<double>(w.read(), sign),
                    dyd = converted<double>(dy.read(), sign), bd = converted<double>(b.read(), sign);
         wide.forward(xd.memory.data(), wd.memory.data(), bd.memory.data(), to_y.memory.data());
         wide.backward_data(dyd.memory.data(), wd.memory.data(), to_dx.memory.data());
-        wide.backward_weights(xd.memory.data(), dyd.memory.data(), to_dw.memory.data(), to_db.memory.data(), Gradient::overwrite);
+        wide.backward_weights(xd.memory.data(), dyd.memory.data(), to_dw.memory.data(), to_db.memory.data(),
+                              Gradient::overwrite);
       };
       oracle(Sign::kept, y64, dx64, dw64, db64);
       oracle(Sign::absolute, y_scale, dx_scale, dw_scale, db_scale);
       dense.forward(x.memory.data(), w.memory.data(), b.memory.data(), y.memory.data());
       dense.backward_data(dy.memory.data(), w.memory.data(), dx.memory.data());
-      dense.backward_weights(x.memory.data(), dy.memory.data(), dw.memory.data(), db.memory.data(), Gradient::overwrite);
+      dense.backward_weights(x.memory.data(), dy.memory.data(), dw.memory.data(), db.memory.data(),
+                             Gradient::overwrite);
       CHECK(worst(y.read(), y64.read(), y_scale.read(), double(p.ci)) < 1);
       CHECK(worst(dx.read(), dx64.read(), dx_scale.read(), double(p.co)) < 1);
       CHECK(worst(dw.read(), dw64.read(), dw_scale.read(), double(n)) < 1);
       CHECK(worst(db.read(), db64.read(), db_scale.read(), double(n)) < 1);
-      dense.backward_weights(x.memory.data(), dy.memory.data(), dw.memory.data(), db.memory.data(), Gradient::accumulate);
+      dense.backward_weights(x.memory.data(), dy.memory.data(), dw.memory.data(), db.memory.data(),
+                             Gradient::accumulate);
       for (Block<float>* one : {&dw, &db})
         for (float& v : one->memory) v /= 2;
       CHECK(worst(dw.read(), dw64.read(), dw_scale.read(), double(n)) < 1);

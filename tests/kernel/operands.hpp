@@ -67,7 +67,8 @@ inline double worst(const View<const float, 5>& a, const View<const double, 5>& 
 
 template <class T> double dot(const View<const T, 5>& a, const View<const T, 5>& b) {
   double s = 0;
-  for_each_index(whole(a.extents), [&](const Index<5>& i) { s += static_cast<double>(a[i]) * static_cast<double>(b[i]); });
+  for_each_index(whole(a.extents),
+                 [&](const Index<5>& i) { s += static_cast<double>(a[i]) * static_cast<double>(b[i]); });
   return s;
 }
 
@@ -89,8 +90,7 @@ inline kernel::Conv random_convolution(Random& random, Unread unread) {
     p.above[i] = random.in(0, std::min(4L, kernel::span(p.k[i], p.dilation[i]) - 1));
     const long room = p.in[i] + p.below[i] + p.above[i] - kernel::span(p.k[i], p.dilation[i]);
     p.out[i] = room < 0 ? 0 : room / p.stride[i] + 1;
-    if (unread == Unread::all || (unread == Unread::depth && i == 0))
-      p.out[i] -= random.in(0, std::min(2L, p.out[i]));
+    if (unread == Unread::all || (unread == Unread::depth && i == 0)) p.out[i] -= random.in(0, std::min(2L, p.out[i]));
   }
   p.act = static_cast<kernel::Activation>(random.in(0, 2));
   p.slope = 0.25;

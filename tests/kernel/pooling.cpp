@@ -13,7 +13,9 @@ namespace {
 /// A block of a larger tensor: some outputs, the cells they need and perhaps more, in periodic dims wrapped cells too.
 Pooling random_pooling(Random& random) {
   constexpr long channels[] = {1, 3, 8, 17};
-  Pooling p{.kind = random.one_in(2) ? Pool::max : Pool::average, .n = random.in(0, 2), .c = channels[random.pick(0, 3)],
+  Pooling p{.kind = random.one_in(2) ? Pool::max : Pool::average,
+            .n = random.in(0, 2),
+            .c = channels[random.pick(0, 3)],
             .count_padding = random.one_in(2)};
   for (int i = 0; i < 3; ++i) {
     p.k[i] = random.in(1, 5), p.stride[i] = random.in(1, 3), p.dilation[i] = random.in(1, 2);
@@ -82,8 +84,16 @@ TEST_CASE("pooling of random blocks equals the plain loops, forward and backward
 TEST_CASE("pooling in two blocks along depth adds up to pooling the whole") {
   Random random(302);
   for (const Pool kind : {Pool::average, Pool::max}) {
-    const Pooling whole_p{.kind = kind, .n = 1, .c = 4, .in = {{8, 8, 8}}, .out = {{4, 4, 4}}, .k = {{3, 3, 3}},
-                          .stride = {{2, 2, 2}}, .padding = {{1, 1, 1}}, .global = {{8, 8, 8}}, .count_padding = false};
+    const Pooling whole_p{.kind = kind,
+                          .n = 1,
+                          .c = 4,
+                          .in = {{8, 8, 8}},
+                          .out = {{4, 4, 4}},
+                          .k = {{3, 3, 3}},
+                          .stride = {{2, 2, 2}},
+                          .padding = {{1, 1, 1}},
+                          .global = {{8, 8, 8}},
+                          .count_padding = false};
     Block<float> x(kernel::x_extents(whole_p)), y(kernel::y_extents(whole_p)), dy(kernel::y_extents(whole_p)),
         dx(kernel::x_extents(whole_p)), sum(kernel::x_extents(whole_p)), y2(kernel::y_extents(whole_p));
     x.randomise(random);
@@ -110,7 +120,12 @@ TEST_CASE("pooling in two blocks along depth adds up to pooling the whole") {
 }
 
 TEST_CASE("pooling refuses blocks without their halo, wrong extents, and channels that are not contiguous") {
-  Pooling p{.n = 1, .c = 2, .in = {{4, 4, 4}}, .out = {{2, 2, 2}}, .k = {{2, 2, 2}}, .stride = {{2, 2, 2}},
+  Pooling p{.n = 1,
+            .c = 2,
+            .in = {{4, 4, 4}},
+            .out = {{2, 2, 2}},
+            .k = {{2, 2, 2}},
+            .stride = {{2, 2, 2}},
             .global = {{4, 4, 4}}};
   Block<float> x(kernel::x_extents(p)), y(kernel::y_extents(p));
   CHECK_NOTHROW(kernel::pool_forward<float>(p, x.view, y.view));

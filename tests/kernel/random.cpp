@@ -9,8 +9,7 @@ using kernel::philox, kernel::PhiloxWords;
 
 // Known-answer vectors of Random123 (Salmon et al. 2011), file kat_vectors, philox4x32 with 10 rounds.
 static_assert(philox({0, 0, 0, 0}, {0, 0}) == PhiloxWords{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
-static_assert(philox({~0U, ~0U, ~0U, ~0U}, {~0U, ~0U}) ==
-              PhiloxWords{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+static_assert(philox({~0U, ~0U, ~0U, ~0U}, {~0U, ~0U}) == PhiloxWords{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
 static_assert(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
               PhiloxWords{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 
@@ -53,8 +52,8 @@ TEST_CASE("dropout: a block has the mask of the whole, samples differ, the rate 
   Block<float> x(e), y(e), part(e);
   fill_block(x.view, 1.F);
   kernel::dropout<float>(x.view, y.view, {}, e, keep, 7, 3, 11);
-  for (const Index<5>& blocks : {Index<5>{{2, 1, 1, 1, 1}}, Index<5>{{1, 1, 2, 1, 1}}, Index<5>{{1, 2, 2, 4, 2}},
-                                 Index<5>{{1, 1, 1, 1, 8}}}) {
+  for (const Index<5>& blocks :
+       {Index<5>{{2, 1, 1, 1, 1}}, Index<5>{{1, 1, 2, 1, 1}}, Index<5>{{1, 2, 2, 4, 2}}, Index<5>{{1, 1, 1, 1, 8}}}) {
     fill_block(part.view, -1.F);
     for_each_index(whole(blocks), [&](const Index<5>& b) {
       Box<5> box;

@@ -13,7 +13,13 @@ namespace {
 constexpr kernel::Triple cube(long n) { return {{n, n, n}}; }
 
 Conv same_convolution(long extent, long k) {
-  return {.n = 1, .ci = 1, .co = 1, .in = cube(extent), .out = cube(extent), .k = cube(k), .below = cube(k / 2),
+  return {.n = 1,
+          .ci = 1,
+          .co = 1,
+          .in = cube(extent),
+          .out = cube(extent),
+          .k = cube(k),
+          .below = cube(k / 2),
           .above = cube(k / 2)};
 }
 
@@ -52,8 +58,15 @@ TEST_CASE("reference convolution: gradients of a 3x1x1 kernel of ones, depth 6: 
 
 TEST_CASE("reference convolution: stride, dilation and one-sided padding by hand") {
   // Windows at -1, 1, 3 read cells start and start+2: y = x[1], x[1]+10*x[3], x[3]+10*x[5].
-  Conv p{.n = 1, .ci = 1, .co = 1, .in = {{6, 1, 1}}, .out = {{3, 1, 1}}, .k = {{2, 1, 1}}, .stride = {{2, 1, 1}},
-         .dilation = {{2, 1, 1}}, .below = {{1, 0, 0}}};
+  Conv p{.n = 1,
+         .ci = 1,
+         .co = 1,
+         .in = {{6, 1, 1}},
+         .out = {{3, 1, 1}},
+         .k = {{2, 1, 1}},
+         .stride = {{2, 1, 1}},
+         .dilation = {{2, 1, 1}},
+         .below = {{1, 0, 0}}};
   Block<double> x(kernel::x_extents(p)), w(kernel::w_extents(p)), y(kernel::y_extents(p));
   for (std::size_t i = 0; i < 6; ++i) x.memory[i] = static_cast<double>(i);
   w.memory[0] = 1, w.memory[1] = 10;
@@ -86,8 +99,15 @@ TEST_CASE("reference convolution: <conv(x), y> = <x, conv*(y)> = <w, dw(x, y)> f
 }
 
 TEST_CASE("reference pooling: maximum of all -5 is -5, average with padding counted or not") {
-  Pooling p{.kind = Pool::max, .n = 1, .c = 1, .in = {{9, 1, 1}}, .out = {{5, 1, 1}}, .k = {{3, 1, 1}},
-            .stride = {{2, 1, 1}}, .padding = {{1, 0, 0}}, .global = {{9, 1, 1}}};
+  Pooling p{.kind = Pool::max,
+            .n = 1,
+            .c = 1,
+            .in = {{9, 1, 1}},
+            .out = {{5, 1, 1}},
+            .k = {{3, 1, 1}},
+            .stride = {{2, 1, 1}},
+            .padding = {{1, 0, 0}},
+            .global = {{9, 1, 1}}};
   Block<double> x(kernel::x_extents(p)), y(kernel::y_extents(p));
   fill_block(x.view, -5.0);
   reference::pooling<double>(p, x.view, y.view);
@@ -102,8 +122,14 @@ TEST_CASE("reference pooling: maximum of all -5 is -5, average with padding coun
 }
 
 TEST_CASE("reference pooling: the gradient of a tie goes to the first cell in d,h,w order, and takes act' along") {
-  Pooling p{.kind = Pool::max, .n = 1, .c = 1, .in = {{2, 2, 2}}, .out = {{1, 1, 1}}, .k = {{2, 2, 2}},
-            .stride = {{2, 2, 2}}, .global = {{2, 2, 2}}};
+  Pooling p{.kind = Pool::max,
+            .n = 1,
+            .c = 1,
+            .in = {{2, 2, 2}},
+            .out = {{1, 1, 1}},
+            .k = {{2, 2, 2}},
+            .stride = {{2, 2, 2}},
+            .global = {{2, 2, 2}}};
   Block<double> x(kernel::x_extents(p)), dy(kernel::y_extents(p)), dx(kernel::x_extents(p));
   x.memory = {-3, -1, -1, -4, -1, -2, -5, -1, 0};
   dy.memory[0] = 8;
@@ -113,8 +139,16 @@ TEST_CASE("reference pooling: the gradient of a tie goes to the first cell in d,
 
 TEST_CASE("reference pooling: an average of a block equals that part of the whole") {
   // Cells 0..7, windows of 3 at stride 2, padding 1; the second block holds cells 3..7 and the outputs 2 and 3.
-  Pooling p{.n = 1, .c = 1, .in = {{5, 1, 1}}, .out = {{2, 1, 1}}, .k = {{3, 1, 1}}, .stride = {{2, 1, 1}},
-            .padding = {{1, 0, 0}}, .in_origin = {{3, 0, 0}}, .out_origin = {{2, 0, 0}}, .global = {{8, 1, 1}}};
+  Pooling p{.n = 1,
+            .c = 1,
+            .in = {{5, 1, 1}},
+            .out = {{2, 1, 1}},
+            .k = {{3, 1, 1}},
+            .stride = {{2, 1, 1}},
+            .padding = {{1, 0, 0}},
+            .in_origin = {{3, 0, 0}},
+            .out_origin = {{2, 0, 0}},
+            .global = {{8, 1, 1}}};
   Block<double> x(kernel::x_extents(p)), y(kernel::y_extents(p));
   x.memory = {3, 4, 5, 6, 7, 0};
   reference::pooling<double>(p, x.view, y.view);
@@ -140,7 +174,8 @@ TEST_CASE("reference pooling: average is linear, so <A x, y> = <x, A* y>") {
     dy.randomise(random);
     reference::pooling<double>(p, x.view, y.view);
     reference::pooling_backward<double>(p, x.view, dy.view, dx.view, Activation::none, 0);
-    CHECK(std::abs(dot(y.read(), dy.read()) - dot(x.read(), dx.read())) <= 1e-12 * (1 + double(product(dy.view.extents))));
+    CHECK(std::abs(dot(y.read(), dy.read()) - dot(x.read(), dx.read())) <=
+          1e-12 * (1 + double(product(dy.view.extents))));
   }
 }
 
@@ -150,8 +185,15 @@ TEST_CASE("reference kernels: gradients agree with finite differences") {
   Random random(seed);
   const double step = 1e-6;
   SUBCASE("maximum pooling with overlapping windows") {
-    const Pooling p{.kind = Pool::max, .n = 1, .c = 2, .in = {{5, 4, 5}}, .out = {{3, 2, 3}}, .k = {{3, 3, 3}},
-                    .stride = {{2, 2, 2}}, .padding = {{1, 1, 1}}, .global = {{5, 4, 5}}};
+    const Pooling p{.kind = Pool::max,
+                    .n = 1,
+                    .c = 2,
+                    .in = {{5, 4, 5}},
+                    .out = {{3, 2, 3}},
+                    .k = {{3, 3, 3}},
+                    .stride = {{2, 2, 2}},
+                    .padding = {{1, 1, 1}},
+                    .global = {{5, 4, 5}}};
     Block<double> x(kernel::x_extents(p)), y(kernel::y_extents(p)), dy(kernel::y_extents(p)), dx(kernel::x_extents(p));
     x.randomise(random);
     dy.randomise(random);
@@ -169,8 +211,15 @@ TEST_CASE("reference kernels: gradients agree with finite differences") {
     }
   }
   SUBCASE("convolution weights") {
-    const Conv p{.n = 2, .ci = 2, .co = 3, .in = {{4, 3, 5}}, .out = {{2, 3, 2}}, .k = {{3, 2, 3}},
-                 .stride = {{2, 1, 2}}, .below = {{1, 0, 0}}, .above = {{0, 1, 0}}};
+    const Conv p{.n = 2,
+                 .ci = 2,
+                 .co = 3,
+                 .in = {{4, 3, 5}},
+                 .out = {{2, 3, 2}},
+                 .k = {{3, 2, 3}},
+                 .stride = {{2, 1, 2}},
+                 .below = {{1, 0, 0}},
+                 .above = {{0, 1, 0}}};
     Block<double> x(kernel::x_extents(p)), w(kernel::w_extents(p)), y(kernel::y_extents(p)), dy(kernel::y_extents(p)),
         dw(kernel::w_extents(p));
     for (Block<double>* b : {&x, &w, &dy}) b->randomise(random);
@@ -216,7 +265,15 @@ TEST_CASE("problems that make no sense are refused") {
   CHECK_THROWS_AS(kernel::check_problem(p), usage_error);
   p = {.n = 1, .ci = 1, .co = 1, .in = cube(4), .out = cube(1), .k = cube(3), .dilation = cube(2)};
   CHECK_THROWS_AS(kernel::check_problem(p), usage_error); // span 5, extent 4
-  Pooling q{.n = 1, .c = 1, .in = {{3, 1, 1}}, .out = {{2, 1, 1}}, .k = {{3, 1, 1}}, .stride = {{2, 1, 1}},
-            .padding = {{1, 0, 0}}, .in_origin = {{4, 0, 0}}, .out_origin = {{2, 0, 0}}, .global = {{8, 1, 1}}};
+  Pooling q{.n = 1,
+            .c = 1,
+            .in = {{3, 1, 1}},
+            .out = {{2, 1, 1}},
+            .k = {{3, 1, 1}},
+            .stride = {{2, 1, 1}},
+            .padding = {{1, 0, 0}},
+            .in_origin = {{4, 0, 0}},
+            .out_origin = {{2, 0, 0}},
+            .global = {{8, 1, 1}}};
   CHECK_THROWS_AS(kernel::check_problem(q), usage_error); // cell 3, the halo, is missing
 }

@@ -42,7 +42,8 @@ struct DatasetInfo {
       if (!s.empty()) s += 'x';
       s += std::to_string(e);
     }
-    return s.empty() ? "a single value" : s;
+    if (s.empty()) s = "a single value";
+    return s;
   }
 };
 

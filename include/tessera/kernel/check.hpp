@@ -66,9 +66,9 @@ inline void check_problem(const Pooling& p) {
     long lo = p.out_origin[i] * p.stride[i] - p.padding[i];
     long hi = lo + (p.out[i] - 1) * p.stride[i] + span(p.k[i], p.dilation[i]);
     if (!p.periodic[i]) lo = std::max(lo, 0L), hi = std::min(hi, p.global[i]);
-    TESSERA_REQUIRE(hi <= lo || (lo >= p.in_origin[i] && hi <= p.in_origin[i] + p.in[i]), "pooling: the windows of dim ",
-                    i, " read the cells [", lo, ",", hi, "), the block holds [", p.in_origin[i], ",",
-                    p.in_origin[i] + p.in[i], "); give it its halo");
+    TESSERA_REQUIRE(hi <= lo || (lo >= p.in_origin[i] && hi <= p.in_origin[i] + p.in[i]),
+                    "pooling: the windows of dim ", i, " read the cells [", lo, ",", hi, "), the block holds [",
+                    p.in_origin[i], ",", p.in_origin[i] + p.in[i], "); give it its halo");
   }
 }
 

@@ -2,10 +2,10 @@
 //
 //   y[q, o] = act(bias[o] + sum over (tap, channel) pairs m of X[q, m] W[m, o])
 //
-// A tile of up to six neighbouring outputs times two vectors of o's stays in registers while m runs. The cells come from
-// a padded slab, where the pairs of one row of taps lie behind each other; the weights are packed into panels as wide as
-// a tile. m is cut into chunks whose weights stay in the first-level cache for all tiles of some rows.
-// The adjoint of a convolution of stride 1 is the convolution of dy with the flipped, transposed weights.
+// A tile of up to six neighbouring outputs times two vectors of o's stays in registers while m runs. The cells come
+// from a padded slab, where the pairs of one row of taps lie behind each other; the weights are packed into panels as
+// wide as a tile. m is cut into chunks whose weights stay in the first-level cache for all tiles of some rows. The
+// adjoint of a convolution of stride 1 is the convolution of dy with the flipped, transposed weights.
 //
 // May know: base, kernel/problem.hpp, check.hpp, simd.hpp, slab.hpp, workspace.hpp, pointwise.hpp.
 // Example: ConvDirect<float> k(problem);  k.run(x, w, bias, y);
@@ -145,7 +145,11 @@ private:
         do { // at least once: without any tap, the outputs are the bias
           const long end = std::min(last, run + chunk_);
           for (long r = 0; r < count; ++r) {
-            const Row row{slab_.data() + (h + r) * p_.stride[1] * slab_.pitch(), run, end, panel, run == first,
+            const Row row{slab_.data() + (h + r) * p_.stride[1] * slab_.pitch(),
+                          run,
+                          end,
+                          panel,
+                          run == first,
                           s.sums + r * p_.out[2] * panel_};
             if (vectors_ == 2)
               make_row<2>(s, row);
@@ -214,7 +218,8 @@ private:
   template <class Act> void finish_row(const T* sums, long panel, T* y, long y_step, const Act& act) const {
     const long width = std::min(panel_, p_.co - panel * panel_);
     for (long w = 0; w < p_.out[2]; ++w, sums += panel_, y += y_step)
-      map_elements(y, width, [&act](auto v) { return act.value(v); }, sums);
+      map_elements(
+          y, width, [&act](auto v) { return act.value(v); }, sums);
   }
 
   Conv p_;

@@ -1,8 +1,8 @@
 // kernel/conv_weights.hpp: the weight gradient of a convolution as a matrix product in registers, f32 or f64.
 //
-// dW[m, o] = sum over outputs r of X[r, m] dY[r, o], where m runs over all (tap, input channel) pairs and X[r, m] is the
-// cell that tap sees from output r. A tile of `tile_rows` m's times two vectors of o's stays in registers while r runs
-// along rows of outputs. For that,
+// dW[m, o] = sum over outputs r of X[r, m] dY[r, o], where m runs over all (tap, input channel) pairs and X[r, m] is
+// the cell that tap sees from output r. A tile of `tile_rows` m's times two vectors of o's stays in registers while r
+// runs along rows of outputs. For that,
 //   - x is copied into a padded slab, where each pair is a fixed distance from its output,
 //   - rows of dy are copied into panels as wide as a tile, unless that does not pay.
 // Both stay in the cache for all taps; the products are as many as the multiply-adds, the copies a few per cent.
@@ -207,7 +207,7 @@ private:
   Conv p_;
   PaddedSlab<T> slab_;
   long pairs_ = 0, tiles_ = 0, vectors_ = 1, panel_ = 0, panels_ = 0; // (tap, channel) pairs; tiles of them; tile width
-  long rows_ = 1; // output rows of one product
+  long rows_ = 1;                                                     // output rows of one product
   bool idle_ = false;
 };
 

@@ -1,12 +1,13 @@
 // kernel/cpu.hpp: the kernels of the CPU behind one interface for every element type.
 //
-// float: oneDNN, and this library's own weight gradient where oneDNN has no fast one. Other types: the plain loops.
+// float: oneDNN, and this library's own gradients where oneDNN has no fast ones. Other types: the plain loops.
 //
 // May know: base, space, kernel.
 // Example: Convolution<float> conv(problem);  conv.forward(x, w, bias, y);
 #pragma once
 
 #include <optional>
+#include <tessera/kernel/conv_direct.hpp>
 #include <tessera/kernel/conv_weights.hpp>
 #include <tessera/kernel/onednn.hpp>
 #include <tessera/kernel/optimizer.hpp>
@@ -42,27 +43,41 @@ private:
   Conv p_;
 };
 
+/// Takes this library's kernels where they are the faster ones: on processors with AVX2 oneDNN unfolds x for the weight
+/// gradient, and its backward-data pass does not saturate the units on wide blocks; with AVX-512 oneDNN does both well.
 template <> class Convolution<float> : public OnednnConvolution {
 public:
   explicit Convolution(const Conv& p) : OnednnConvolution(p) {
-    // oneDNN has direct weight-gradient kernels for some targets only; elsewhere it unfolds x and multiplies matrices.
     const std::string theirs = OnednnConvolution::implementation(Pass::backward_weights);
     const bool direct = theirs.find("jit") != std::string::npos && theirs.find("gemm") == std::string::npos;
-    if (!direct && simd_bytes >= 32) weights_.emplace(p);
+    if (theirs == "none" || direct || simd_bytes < 32) return;
+    weights_.emplace(p);
+    // Whole panels of channels, and enough cells to repay the packing of the weights.
+    const bool wide = p.ci % (2 * simd_lanes<float>) == 0 && p.in[2] >= 16 && product(p.in) >= 4096;
+    if (wide && has_adjoint_problem(p)) data_.emplace(adjoint_problem(p));
   }
+
+  /// The implementation that runs the pass: "tessera", or the name that oneDNN reports.
   std::string implementation(Pass pass) {
-    return pass == Pass::backward_weights && weights_ ? "tessera" : OnednnConvolution::implementation(pass);
+    if ((pass == Pass::backward_weights && weights_) || (pass == Pass::backward_data && data_)) return "tessera";
+    return OnednnConvolution::implementation(pass);
   }
+  /// dx = the adjoint applied to dy. Writes the whole of dx.
+  void backward_data(const View<const float, 5>& dy, const View<const float, 5>& w, const View<float, 5>& dx) {
+    if (!data_) return OnednnConvolution::backward_data(dy, w, dx);
+    check_extents("the weights", w.extents, w_extents(problem()));
+    data_->run(dy, adjoint_weights(w), nullptr, dx);
+  }
+  /// dw, db = or += the gradients of <dy, conv(x)>
   void backward_weights(const View<const float, 5>& x, const View<const float, 5>& dy, const View<float, 5>& dw,
                         float* db, Gradient mode) {
-    if (weights_)
-      weights_->run(x, dy, dw, db, mode);
-    else
-      OnednnConvolution::backward_weights(x, dy, dw, db, mode);
+    if (!weights_) return OnednnConvolution::backward_weights(x, dy, dw, db, mode);
+    weights_->run(x, dy, dw, db, mode);
   }
 
 private:
   std::optional<ConvWeights<float>> weights_;
+  std::optional<ConvDirect<float>> data_;
 };
 
 /// One dense layer; everything row-major and dense, weights (co, ci). `bias` and `db` may be null.

@@ -121,7 +121,8 @@ public:
     // The C call takes the prepared list; the C++ one would build a new list each time.
     const auto status =
         dnnl_primitive_execute(primitive_.get(), stream.get(), int(arguments_.size()), arguments_.data());
-    if (status != dnnl_success) throw backend_error(text("oneDNN: executing ", implementation_, ": code ", int(status)));
+    if (status != dnnl_success)
+      throw backend_error(text("oneDNN: executing ", implementation_, ": code ", int(status)));
     onednn("waiting", [&] { dnnl::stream(stream).wait(); });
     onednn_counters().executions.fetch_add(1, std::memory_order_relaxed);
   }
@@ -204,8 +205,8 @@ public:
       read_[i] = p_.in[i];
       right_[i] = std::max(0L, reach - p_.in[i]);
       if (p_.in[i] - reach < p_.stride[i]) continue;
-      TESSERA_REQUIRE(i == 0 && reach > 0, p_.str(), ": the block holds ", p_.in[i] - reach,
-                      " cells of dim ", i, " beyond the last window; give it only what the windows need");
+      TESSERA_REQUIRE(i == 0 && reach > 0, p_.str(), ": the block holds ", p_.in[i] - reach, " cells of dim ", i,
+                      " beyond the last window; give it only what the windows need");
       read_[i] = reach;
     }
   }

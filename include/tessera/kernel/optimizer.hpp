@@ -39,11 +39,11 @@ inline double square_root(double v) { return std::sqrt(v); }
 } // namespace detail
 
 /// velocity = momentum * velocity + g;  p -= rate * velocity.
-template <class T>
-void sgd(std::span<T> p, std::span<const T> g, std::span<T> velocity, const SgdOptions& o) {
+template <class T> void sgd(std::span<T> p, std::span<const T> g, std::span<T> velocity, const SgdOptions& o) {
   TESSERA_REQUIRE(g.size() == p.size() && velocity.size() == p.size(), "sgd: ", p.size(), " parameters, ", g.size(),
                   " gradients, ", velocity.size(), " velocities");
-  const T rate = static_cast<T>(o.rate), momentum = static_cast<T>(o.momentum), scale = static_cast<T>(o.gradient_scale);
+  const T rate = static_cast<T>(o.rate), momentum = static_cast<T>(o.momentum),
+          scale = static_cast<T>(o.gradient_scale);
   T* __restrict pp = p.data();
   T* __restrict pv = velocity.data();
   const T* __restrict pg = g.data();

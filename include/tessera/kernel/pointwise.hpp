@@ -34,13 +34,13 @@ template <class T, class F> void with_activation(Activation a, double slope, con
 }
 
 /// y = act(x); y may be x.
-template <class T>
-void activation_forward(Activation a, double slope, const View<const T, 5>& x, const View<T, 5>& y) {
+template <class T> void activation_forward(Activation a, double slope, const View<const T, 5>& x, const View<T, 5>& y) {
   check_extents("the activation's output", y.extents, x.extents);
   with_activation<T>(a, slope, [&](const auto& act) {
     for_each_run(x, y, [&act](const T* from, long sf, T* to, long st, long count) {
       if (sf == 1 && st == 1)
-        map_elements(to, count, [&act](auto v) { return act.value(v); }, from);
+        map_elements(
+            to, count, [&act](auto v) { return act.value(v); }, from);
       else
         for (long i = 0; i < count; ++i) to[i * st] = act.value(from[i * sf]);
     });
@@ -55,7 +55,8 @@ void activation_backward(Activation a, double slope, const View<const T, 5>& y, 
   with_activation<T>(a, slope, [&](const auto& act) {
     for_each_run(y, dy, [&act](const T* out, long so, T* g, long sg, long count) {
       if (so == 1 && sg == 1)
-        map_elements(g, count, [&act](auto gv, auto v) { return gv * act.derivative(v); }, g, out);
+        map_elements(
+            g, count, [&act](auto gv, auto v) { return gv * act.derivative(v); }, g, out);
       else
         for (long i = 0; i < count; ++i) g[i * sg] *= act.derivative(out[i * so]);
     });

@@ -87,8 +87,7 @@ template <class S, class... Args> S take_scratch(const Args&... args) {
   return S(carver, args...);
 }
 
-template <class Op, class T>
-void pool_forward(const Pooling& p, const View<const T, 5>& x, const View<T, 5>& y) {
+template <class Op, class T> void pool_forward(const Pooling& p, const View<const T, 5>& x, const View<T, 5>& y) {
   auto s = take_scratch<PoolForwardScratch<T>>(p);
   const long length = p.in[2] * p.c;
   for (long w = 0; w < p.out[2]; ++w) s.windows[w] = window_of(p, 2, w);
@@ -106,9 +105,7 @@ void pool_forward(const Pooling& p, const View<const T, 5>& x, const View<T, 5>&
             for_each_stretch(x, [&](long offset, long at, long count) {
               combine_all<Op, T>(
                   wd.taps.size(),
-                  [&](long td) {
-                    return row_of(x, n, wd.start + (wd.taps.first + td) * p.dilation[0], h) + offset;
-                  },
+                  [&](long td) { return row_of(x, n, wd.start + (wd.taps.first + td) * p.dilation[0], h) + offset; },
                   slot + at, count);
             });
           });
@@ -123,7 +120,8 @@ void pool_forward(const Pooling& p, const View<const T, 5>& x, const View<T, 5>&
             continue;
           }
           const T* from = s.sum + (ww.start + ww.taps.first * p.dilation[2]) * p.c;
-          combine_all<Op, T>(ww.taps.size(), [&](long t) { return from + t * p.dilation[2] * p.c; }, to, p.c);
+          combine_all<Op, T>(
+              ww.taps.size(), [&](long t) { return from + t * p.dilation[2] * p.c; }, to, p.c);
           if (p.kind == Pool::max) continue;
           const T factor = T{1} / static_cast<T>(p.count_padding ? product(p.k) : cells);
           for (long i = 0; i < p.c; ++i) to[i] *= factor;
@@ -172,16 +170,18 @@ template <class T> struct AverageBackwardScratch {
   Shares<T> d, h, w;
   RowRing<T> ring;
   AverageBackwardScratch(Carver& carver, const Pooling& p)
-      : sum(carver.take<T>(p.out[2] * p.c)), cell(carver.take<T>(p.c)), d(carver, p, 0), h(carver, p, 1), w(carver, p, 2),
-        ring(carver, span(p.k[1], p.dilation[1]), p.out[2] * p.c) {}
+      : sum(carver.take<T>(p.out[2] * p.c)), cell(carver.take<T>(p.c)), d(carver, p, 0), h(carver, p, 1),
+        w(carver, p, 2), ring(carver, span(p.k[1], p.dilation[1]), p.out[2] * p.c) {}
 };
 
 /// to = or += factor * from
 template <class T> void add_scaled(bool first, const T* from, T factor, T* to, long count) {
   if (first)
-    map_elements(to, count, [factor](auto v) { return factor * v; }, from);
+    map_elements(
+        to, count, [factor](auto v) { return factor * v; }, from);
   else
-    map_elements<T>(to, count, [factor](auto t, auto v) { return t + factor * v; }, to, from);
+    map_elements<T>(
+        to, count, [factor](auto t, auto v) { return t + factor * v; }, to, from);
 }
 
 template <class T, class Act>
@@ -212,7 +212,8 @@ void average_backward(const Pooling& p, const View<const T, 5>& x, const View<co
         }
         if (heard)
           for (long w = 0; w < p.out[2]; ++w)
-            map_elements<T>(s.sum + w * p.c, p.c, [f = s.w.share[w]](auto v) { return v * f; }, s.sum + w * p.c);
+            map_elements<T>(
+                s.sum + w * p.c, p.c, [f = s.w.share[w]](auto v) { return v * f; }, s.sum + w * p.c);
         const T* out = row_of(x, n, id, ih);
         T* to = row_of(dx, n, id, ih);
         for (long iw = 0; iw < p.in[2]; ++iw, out += x.strides[4], to += dx.strides[4]) {
@@ -221,13 +222,15 @@ void average_backward(const Pooling& p, const View<const T, 5>& x, const View<co
           if (many == 0)
             std::fill_n(to, p.c, T{});
           else if (many == 1)
-            map_elements(to, p.c, [&act](auto a, auto v) { return a * act.derivative(v); }, from(0), out);
+            map_elements(
+                to, p.c, [&act](auto a, auto v) { return a * act.derivative(v); }, from(0), out);
           else if (many == 2)
-            map_elements(to, p.c, [&act](auto a, auto b, auto v) { return (a + b) * act.derivative(v); }, from(0),
-                         from(1), out);
+            map_elements(
+                to, p.c, [&act](auto a, auto b, auto v) { return (a + b) * act.derivative(v); }, from(0), from(1), out);
           else {
             combine_all<Sum, T>(many, from, s.cell, p.c);
-            map_elements(to, p.c, [&act](auto a, auto v) { return a * act.derivative(v); }, s.cell, out);
+            map_elements(
+                to, p.c, [&act](auto a, auto v) { return a * act.derivative(v); }, s.cell, out);
           }
         }
       }
@@ -297,15 +300,16 @@ template <class T> void pool_forward(const Pooling& p, const View<const T, 5>& x
 }
 
 /// dx = (the adjoint of the pooling at x, applied to dy) * act'(x), where x, the pooling's input, is the output of the
-/// activation `act`: one pass over memory instead of three. Writes the whole of dx. The maximum goes to the first cell in
-/// d,h,w order that holds it. For average pooling, dx may be x.
+/// activation `act`: one pass over memory instead of three. Writes the whole of dx. The maximum goes to the first cell
+/// in d,h,w order that holds it. For average pooling, dx may be x.
 template <class T>
 void pool_backward(const Pooling& p, const View<const T, 5>& x, const View<const T, 5>& dy, const View<T, 5>& dx,
                    Activation act, double slope) {
   check_problem(p);
   detail::check_pool_operands(p, x, dy);
   check_extents("dx", dx.extents, x_extents(p));
-  TESSERA_REQUIRE(dx.strides[1] == 1 || p.c == 1, "pooling: the channels of dx must be contiguous, strides ", dx.strides);
+  TESSERA_REQUIRE(dx.strides[1] == 1 || p.c == 1, "pooling: the channels of dx must be contiguous, strides ",
+                  dx.strides);
   if (dx.empty()) return;
   if (dy.empty()) return fill_block(dx, T{});
   with_activation<T>(act, slope, [&](const auto& f) {

@@ -51,11 +51,11 @@ struct Pooling {
   Pool kind = Pool::average;
   long n = 0, c = 0;
   Triple in{}, out{}, k{}, stride{{1, 1, 1}}, dilation{{1, 1, 1}};
-  Triple padding{};                ///< below, of the global problem
+  Triple padding{};                 ///< below, of the global problem
   Triple in_origin{}, out_origin{}; ///< global index of the block's first input and output cell
-  Triple global{};                 ///< global input extents
+  Triple global{};                  ///< global input extents
   bool count_padding = true;
-  Flags<3> periodic{};             ///< dims where the block holds wrapped cells beyond the global border
+  Flags<3> periodic{}; ///< dims where the block holds wrapped cells beyond the global border
   friend bool operator==(const Pooling&, const Pooling&) = default;
 };
 

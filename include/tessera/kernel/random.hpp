@@ -41,8 +41,8 @@ constexpr std::uint32_t high_word(std::uint64_t v) { return static_cast<std::uin
 /// The key of one independent sequence of random numbers. `stream` says what for (a layer, a parameter), `step` when.
 constexpr PhiloxKey random_key(std::uint64_t seed, std::uint64_t stream, std::uint64_t step = 0) {
   using namespace detail;
-  const PhiloxWords w = philox({low_word(stream), high_word(stream), low_word(step), high_word(step)},
-                               {low_word(seed), high_word(seed)});
+  const PhiloxWords w =
+      philox({low_word(stream), high_word(stream), low_word(step), high_word(step)}, {low_word(seed), high_word(seed)});
   return {w[0], w[1]};
 }
 

@@ -19,9 +19,7 @@ inline constexpr int simd_bytes = 16;
 #endif
 
 namespace detail {
-template <class T> struct SimdType {
-  using type [[gnu::vector_size(simd_bytes)]] = T;
-};
+template <class T> struct SimdType { using type [[gnu::vector_size(simd_bytes)]] = T; };
 } // namespace detail
 
 template <class T> using Simd = typename detail::SimdType<T>::type;

@@ -1,10 +1,12 @@
 // kernel/slab.hpp: PaddedSlab, the cells that a block of output rows sees, copied into a small dense block with the
 // padding written out, so that every tap of every output is a fixed distance away and no border needs care.
 //
-// The slab holds some rows of as many planes as a window spans in depth; walking along depth, each plane is copied once.
+// The slab holds some rows of as many planes as a window spans in depth; walking along depth, each plane is copied
+// once.
 //
 // May know: base, kernel/check.hpp, workspace.hpp.
-// Example: PaddedSlab<float> s(p, rows, bytes);  s.place(carver);  s.begin(n, h, rows);  const float* q = s.plane(x, d);
+// Example: PaddedSlab<float> s(p, rows, bytes);  s.place(carver);  s.begin(n, h, rows);  const float* q = s.plane(x,
+// d);
 #pragma once
 
 #include <algorithm>
