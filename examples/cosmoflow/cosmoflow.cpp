@@ -84,6 +84,7 @@ int train(Environment& env, const Options& o) {
   if (speaks) std::fputs(memory.c_str(), stdout);
 
   int epoch = 0;
+  Standard standard;
   const std::string checkpoint = o.resume.empty() ? o.predict : o.resume;
   if (!checkpoint.empty()) {
     const auto numbers = resume(trainer, checkpoint);
@@ -96,6 +97,10 @@ int train(Environment& env, const Options& o) {
                     at("seed"), ", not ", o.seed,
                     ": its training samples would be among the test samples; give that seed");
     epoch = int(at("epoch"));
+    for (std::size_t q = 0; q < 4; ++q) {
+      standard.mean[q] = std::get<double>(numbers.at(text("mean_", q)));
+      standard.deviation[q] = std::get<double>(numbers.at(text("deviation_", q)));
+    }
   }
 
   const std::filesystem::path out = o.out;
@@ -114,6 +119,9 @@ int train(Environment& env, const Options& o) {
   const auto limit = o.store_gib > 0 ? std::uint64_t(o.store_gib * double(1 << 30)) : io::SampleStore::unbounded;
   Feed feed(net, set, reader, limit, o.seed);
   const long batch = net.options().batch;
+  if (checkpoint.empty()) // from a few universes: the numbers only have to be about right, and the same for ever
+    standard = feed.measure(std::span(set.train).first(std::min(set.train.size(), std::size_t(16))));
+  feed.standardise(standard);
 
   double seconds_per_step = 0, samples_per_second = 0;
   if (o.predict.empty()) {
@@ -154,8 +162,11 @@ int train(Environment& env, const Options& o) {
                     "epoch %d/%d  train %.4f  validation Omega_m %.3f sigma_8 %.3f n_s %.3f H_0 %.3f", epoch + 1,
                     o.epochs, loss, validation[0], validation[1], validation[2], validation[3]);
       said = line;
-      save(trainer, (out / "checkpoint.h5").string(),
-           {{"epoch", std::int64_t(epoch + 1)}, {"width", std::int64_t(o.width)}, {"seed", std::int64_t(o.seed)}});
+      std::map<std::string, io::Value> numbers{
+          {"epoch", std::int64_t(epoch + 1)}, {"width", std::int64_t(o.width)}, {"seed", std::int64_t(o.seed)}};
+      for (std::size_t q = 0; q < 4; ++q)
+        numbers[text("mean_", q)] = standard.mean[q], numbers[text("deviation_", q)] = standard.deviation[q];
+      save(trainer, (out / "checkpoint.h5").string(), numbers);
     }
     progress.finish();
     if (speaks && !said.empty()) std::printf("%s\n", said.c_str());

@@ -3,9 +3,18 @@
 // The next batch is read or sent while the current one is trained on.
 #pragma once
 
+#include <array>
+#include <cmath>
+#include <map>
 #include <tessera/io/dataset.hpp>
 #include <tessera/io/store.hpp>
 #include <tessera/net/network.hpp>
+
+/// What makes each input channel zero-mean and of unit variance. A network without biases is blind to small differences
+/// on top of a large constant, and log(1 + counts) is just that.
+struct Standard {
+  std::array<double, 4> mean{}, deviation{1, 1, 1, 1};
+};
 
 template <class Net> class Feed {
 public:
@@ -23,6 +32,35 @@ public:
     for (int r = 0; r < grid.ranks(); ++r)
       if (grid.shape().coords(r)[0] == mine[0]) augmentation_.boxes.push_back(sample_box(net.plan().input(), r));
   }
+
+  /// The channels' means and deviations over `ids`, at least one. Collective; the same on every rank.
+  Standard measure(std::span<const long> ids) {
+    std::array<double, 8> sums{}; // of values and of squares
+    long cells = 0;
+    const long batch = net_->options().batch;
+    for (std::size_t from = 0; from < ids.size(); from += std::size_t(batch)) {
+      start(ids.subspan(from, std::min(std::size_t(batch), ids.size() - from)));
+      const auto v = std::as_const(*finish(Augment::no, 0).x).view();
+      tessera::for_each_index(tessera::whole(v.extents), [&](const tessera::Index<5>& i) {
+        const double x = double(v[i]);
+        sums[std::size_t(i[1])] += x;
+        sums[std::size_t(4 + i[1])] += x * x;
+      });
+      cells += tessera::product(v.extents) / 4;
+    }
+    const tessera::Communicator& world = net_->grid().world();
+    world.iall_reduce(std::span<double>(sums)).wait();
+    const double count = double(world.all_reduce(std::int64_t(cells)));
+    Standard s;
+    for (std::size_t c = 0; c < 4; ++c) {
+      s.mean[c] = sums[c] / count;
+      const double variance = sums[4 + c] / count - s.mean[c] * s.mean[c];
+      s.deviation[c] = variance > 0 ? std::sqrt(variance) : 1;
+    }
+    return s;
+  }
+  /// From now on inputs are standardised.
+  void standardise(const Standard& s) { standard_ = s; }
 
   /// Begins to fetch the samples of the next batch.
   void start(std::span<const long> ids) {
@@ -49,6 +87,7 @@ public:
     Slot& s = slot(long(ids_.size()));
     augmentation_.epoch = epoch;
     store_.finish(s.x.view(), augment == Augment::yes ? &augmentation_ : nullptr);
+    apply_standard(s.x.view());
     tessera::fill(
         s.t, [&](const tessera::Index<5>& i) { return set_->labels_of(ids_[std::size_t(i[0])])[std::size_t(i[1])]; });
     return {&s.x, &s.t, ids_};
@@ -61,6 +100,17 @@ private:
   struct Slot {
     Field x, t;
   };
+  void apply_standard(const tessera::View<float, 5>& x) const {
+    for (long c = 0; c < x.extents[1]; ++c) {
+      const float mean = float(standard_.mean[std::size_t(c)]), factor = float(1 / standard_.deviation[std::size_t(c)]);
+      tessera::Box<5> channel = tessera::whole(x.extents);
+      channel.lo[1] = c, channel.hi[1] = c + 1;
+      const tessera::View<float, 5> v = x.box(channel);
+      tessera::for_each_run(v, v, [=](const float*, long, float* at, long step, long count) {
+        for (long i = 0; i < count; ++i) at[i * step] = (at[i * step] - mean) * factor;
+      });
+    }
+  }
   static unsigned spatial_axes(const Net& net) { return ((1u << net.grid().axes()) - 1) & ~1u; }
   static tessera::Box<4> sample_box(const tessera::Map<5>& m, int rank) {
     const tessera::Box<5> b = m.box(rank);
@@ -82,6 +132,7 @@ private:
   const tessera::io::VolumeSet* set_;
   tessera::io::SampleStore store_;
   tessera::io::Augmentation augmentation_;
+  Standard standard_;
   std::map<long, Slot> slots_; ///< by batch size: the full one, and the last of an epoch
   std::vector<long> ids_, next_;
 };

@@ -10,9 +10,10 @@ using namespace tessera::test;
 namespace {
 /// Every rank holds its block of a volume of known values, applies every symmetry in turn and finds, in its block of
 /// the result, the values of the whole volume at the indices that the symmetry says. Also counts what moved.
-template <class T> void check_grid(const Communicator& c, const Extents<3>& e, const Index<3>& grid, int symmetries) {
+template <class T>
+void check_grid(const Communicator& c, const Extents<3>& e, const Index<3>& grid, int symmetries, long channels = 2) {
   std::vector<Box<4>> boxes;
-  for (int r = 0; r < c.size(); ++r) boxes.push_back(block(2, e, grid, r));
+  for (int r = 0; r < c.size(); ++r) boxes.push_back(block(channels, e, grid, r));
   const Box<4> mine = boxes[static_cast<std::size_t>(c.rank())];
   std::vector<T> source(static_cast<std::size_t>(mine.volume())), target(source.size());
   const View<T, 4> x(source.data(), mine.extents()), y(target.data(), mine.extents());
@@ -98,6 +99,7 @@ TEST_CASE("augment: on every grid the result is that of the whole volume, and no
       check_grid<float>(c, {{6, 6, 6}}, grid, 48);
       check_grid<std::int16_t>(c, {{5, 5, 5}}, grid, 48); // uneven, and empty ranks where there are more than five
       check_grid<std::int16_t>(c, {{4, 5, 7}}, grid, 8);
+      for (const long channels : {1L, 3L, 4L, 8L}) check_grid<std::int16_t>(c, {{3, 3, 3}}, grid, 48, channels);
     }
   });
 }

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <tessera/base/copy.hpp>
 #include <tessera/base/view.hpp>
@@ -105,6 +106,29 @@ constexpr Box<4> with_channels(const Box<3>& b, long lo, long hi) {
 constexpr Box<4> needed(const Symmetry& s, const Extents<3>& extents, const Box<4>& want, const Box<4>& have) {
   return intersect(with_channels(s.apply(spatial(want), extents), want.lo[0], want.hi[0]), have);
 }
+
+/// to = from, with the channels of a voxel, `bytes` together, moved as one.
+template <std::size_t bytes, class T> void copy_whole_voxels(const View<const T, 4>& from, const View<T, 4>& to) {
+  const auto places = [](const auto& v) {
+    return View<std::remove_pointer_t<decltype(v.data)>, 3>(v.data, {{v.extents[1], v.extents[2], v.extents[3]}},
+                                                            {{v.strides[1], v.strides[2], v.strides[3]}});
+  };
+  for_each_run(places(from), places(to), [](const T* a, long sa, T* b, long sb, long count) {
+    for (long i = 0; i < count; ++i) std::memcpy(b + i * sb, a + i * sa, bytes);
+  });
+}
+/// copy_block(), faster where the channels of a voxel are together and fill a machine word: a symmetry breaks up all
+/// longer runs.
+template <class T> void copy_voxels(const View<const T, 4>& from, const View<T, 4>& to) {
+  const bool together = from.extents[0] == 1 || (from.strides[0] == 1 && to.strides[0] == 1);
+  switch (together ? static_cast<std::size_t>(from.extents[0]) * sizeof(T) : 0) {
+  case 2: return copy_whole_voxels<2>(from, to);
+  case 4: return copy_whole_voxels<4>(from, to);
+  case 8: return copy_whole_voxels<8>(from, to);
+  case 16: return copy_whole_voxels<16>(from, to);
+  default: return copy_block(from, to);
+  }
+}
 } // namespace detail
 
 /// Applies a symmetry to a volume that the ranks of `space` hold in pieces: boxes[r] (c,d,h,w) is what rank r holds of
@@ -144,16 +168,16 @@ void augment(const Communicator& space, std::span<const Box<4>> boxes, const Sym
         static_cast<int>(r) != me && !part.empty()) {
       const View<const T, 4> from = seen(part);
       out[r].resize(static_cast<std::size_t>(part.volume()));
-      copy_block(from, View<T, 4>(out[r].data(), from.extents));
+      detail::copy_voxels<T>(from, View<T, 4>(out[r].data(), from.extents));
       sends.push_back(space.isend(static_cast<int>(r), detail::augment_tag, std::span<const T>(out[r])));
     }
   if (const auto part = detail::needed(symmetry, extents, mine, mine); !part.empty())
-    copy_block(seen(part), landing(part));
+    detail::copy_voxels<T>(seen(part), landing(part));
   for (auto& r : receives) r.wait();
   for (std::size_t r = 0; r < boxes.size(); ++r)
     if (!in[r].empty()) {
       const View<T, 4> to = landing(detail::needed(symmetry, extents, mine, boxes[r]));
-      copy_block(View<const T, 4>(in[r].data(), to.extents), to);
+      detail::copy_voxels<T>(View<const T, 4>(in[r].data(), to.extents), to);
     }
   for (auto& s : sends) s.wait();
 }

@@ -145,17 +145,20 @@ private:
         do { // at least once: without any tap, the outputs are the bias
           const long end = std::min(last, run + chunk_);
           for (long r = 0; r < count; ++r) {
-            const Row row{slab_.data() + (h + r) * p_.stride[1] * slab_.pitch(),
-                          run,
-                          end,
-                          panel,
-                          run == first,
-                          s.sums + r * p_.out[2] * panel_};
+            const bool complete = end == last;
+            T* to = &y(n, panel * panel_, d, h0 + h + r, 0);
+            if (complete) prefetch<Use::write>(to, p_.out[2] * y.strides[4]); // arrives while the row is computed
+            const Row row{.x = slab_.data() + (h + r) * p_.stride[1] * slab_.pitch(),
+                          .run = run,
+                          .end = end,
+                          .panel = panel,
+                          .first = run == first,
+                          .sums = s.sums + r * p_.out[2] * panel_};
             if (vectors_ == 2)
               make_row<2>(s, row);
             else
               make_row<1>(s, row);
-            if (end == last) finish_row(row.sums, panel, &y(n, panel * panel_, d, h0 + h + r, 0), y.strides[4], act);
+            if (complete) finish_row(row.sums, panel, to, y.strides[4], act);
           }
           run = end;
         } while (run < last);

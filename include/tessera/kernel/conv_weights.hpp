@@ -102,15 +102,20 @@ private:
         const long count = std::min(rows_, rows - h);
         const View<const T, 5> g = dy.box({{{n, 0, d, h0 + h, 0}}, {{n + 1, p_.co, d + 1, h0 + h + count, p_.out[2]}}});
         const T* base = slab_.data() + h * p_.stride[1] * slab_.pitch();
+        // While tiles compute, the rows of dy that follow come from memory, a piece with each tile.
+        const T* next = g.data + count * g.strides[3];
+        const long piece = count * g.strides[3] / std::max(1L, panels_ * (tile1 - tile0)) + 1;
         for (long panel = 0; panel < panels_; ++panel) {
           const Panel b = take_panel(s, g, panel, count);
           if (with_bias) sum_panel(b, count, panel, s.bias);
           T* sums = s.sums + (panel * tiles_ + tile0) * tile_elements();
-          for (long tile = tile0; tile < tile1; ++tile, sums += tile_elements())
+          for (long tile = tile0; tile < tile1; ++tile, sums += tile_elements(), next += piece) {
+            prefetch<Use::read>(next, piece);
             if (vectors_ == 2)
               add_tile<2>(base, s.offsets + tile * tile_rows, b, count, sums);
             else
               add_tile<1>(base, s.offsets + tile * tile_rows, b, count, sums);
+          }
         }
       }
     }

@@ -33,6 +33,13 @@ template <class T> Simd<T> load(const T* p) {
 }
 template <class T> void store(T* p, const Simd<T>& v) { std::memcpy(p, &v, sizeof v); }
 
+/// Asks for `count` elements to be brought into the cache, to be read or to be written; any address is allowed.
+enum class Use { read, write };
+template <Use use, class T> void prefetch(const T* p, long count) {
+  constexpr long line = 64 / long(sizeof(T));
+  for (long i = 0; i < count; i += line) __builtin_prefetch(p + i, use == Use::write);
+}
+
 /// to[i] = f(from[i]...) for `count` elements; f is called with vectors, and with single elements for the rest.
 template <class T, class F, class... From> void map_elements(T* to, long count, const F& f, const From*... from) {
   long i = 0;

@@ -57,13 +57,13 @@ public:
   void backward(Pass<T>& pass, Field& x, const Field& y, Field& dy, Field* dx) override {
     if (fused_.kind != kernel::Activation::none && !absorbed_)
       Backend::activation_backward(fused_.kind, fused_.slope, y.view(), dy.view());
-    const View<const T, 5> g = dy_operand_.read(std::as_const(dy), whole_.out);
+    const View<const T, 5> g = out_operand_.read(std::as_const(dy), whole_.out);
     if (dx) {
       if (!covers_input_) Blocks<Space>::fill(dx->view(), T{});
       if (!whole_.idle) {
-        const View<T, 5> target = dx_operand_.write(*dx, whole_.window.input);
+        const View<T, 5> target = in_operand_.write(*dx, whole_.window.input);
         whole_.conv->backward_data(g, weights(pass.weights), target);
-        dx_operand_.commit(*dx, whole_.window.input);
+        in_operand_.commit(*dx, whole_.window.input);
       }
       halo_.start_adjoint(*dx);
       pass.poke();
@@ -73,7 +73,7 @@ public:
       Blocks<Space>::fill(dw, T{});
       sum_over_outputs(g, pass.bias_gradients);
     } else {
-      whole_.conv->backward_weights(x_operand_.read(std::as_const(x), whole_.window.input), g, dw,
+      whole_.conv->backward_weights(in_operand_.read(std::as_const(x), whole_.window.input), g, dw,
                                     pass.bias_gradients.empty() ? nullptr : pass.bias_gradients.data(),
                                     kernel::Gradient::overwrite);
     }
@@ -82,11 +82,10 @@ public:
   }
 
   LayerTraffic traffic() const override {
-    return {halo_.traffic(), halo_.adjoint_traffic(),
-            x_operand_.copies() + y_operand_.copies() + dy_operand_.copies() + dx_operand_.copies()};
+    return {halo_.traffic(), halo_.adjoint_traffic(), in_operand_.copies() + out_operand_.copies()};
   }
   std::size_t scratch_bytes() const override {
-    return x_operand_.bytes() + y_operand_.bytes() + dy_operand_.bytes() + dx_operand_.bytes();
+    return in_operand_.bytes() + out_operand_.bytes();
   }
 
 private:
@@ -115,12 +114,12 @@ private:
   void run(Pass<T>& pass, Slab& slab, const Field& x, Field& y) {
     if (slab.out.empty()) return;
     const T* bias = pass.biases.empty() ? nullptr : pass.biases.data();
-    const View<T, 5> target = y_operand_.write(y, slab.out);
+    const View<T, 5> target = out_operand_.write(y, slab.out);
     if (slab.idle)
       Backend::fill_channels(target, bias, fused_.kind, fused_.slope);
     else
-      slab.conv->forward(x_operand_.read(x, slab.window.input), weights(pass.weights), bias, target);
-    y_operand_.commit(y, slab.out);
+      slab.conv->forward(in_operand_.read(x, slab.window.input), weights(pass.weights), bias, target);
+    out_operand_.commit(y, slab.out);
     pass.poke();
   }
   static void sum_over_outputs(const View<const T, 5>& g, std::span<T> db) {
@@ -136,7 +135,7 @@ private:
   std::optional<Slab> interior_;
   std::vector<Slab> rims_;
   bool covers_input_ = true, absorbed_ = false;
-  DenseOperand<T, Space> x_operand_, y_operand_, dy_operand_, dx_operand_;
+  DenseOperand<T, Space> in_operand_, out_operand_; ///< of x and dx, of y and dy: never both at a time
 };
 
 } // namespace tessera

@@ -102,26 +102,34 @@ public:
   Box<5> need() const override { return box_; }
   void activation_is_absorbed() override { absorbed_ = true; }
   void forward(Pass<T>& pass, Field& x, Field& y) override {
-    kernel_.forward(std::as_const(x).view().data, pass.weights.data(),
-                    pass.biases.empty() ? nullptr : pass.biases.data(), y.view().data);
+    kernel_.forward(in_operand_.read(x, box_).data, pass.weights.data(),
+                    pass.biases.empty() ? nullptr : pass.biases.data(), out_operand_.write(y, y.box()).data);
+    out_operand_.commit(y, y.box());
     pass.poke();
   }
   void backward(Pass<T>& pass, Field& x, const Field& y, Field& dy, Field* dx) override {
     if (fused_.kind != kernel::Activation::none && !absorbed_)
       Backend::activation_backward(fused_.kind, fused_.slope, y.view(), dy.view());
-    kernel_.backward_weights(std::as_const(x).view().data, std::as_const(dy).view().data, pass.weight_gradients.data(),
+    const T* const g = out_operand_.read(dy, dy.box()).data;
+    kernel_.backward_weights(in_operand_.read(x, box_).data, g, pass.weight_gradients.data(),
                              pass.bias_gradients.empty() ? nullptr : pass.bias_gradients.data(),
                              kernel::Gradient::overwrite);
     pass.gradients_ready();
-    if (dx) kernel_.backward_data(std::as_const(dy).view().data, pass.weights.data(), dx->view().data);
+    if (dx) {
+      kernel_.backward_data(g, pass.weights.data(), in_operand_.write(*dx, box_).data);
+      in_operand_.commit(*dx, box_);
+    }
     pass.poke();
   }
+  LayerTraffic traffic() const override { return {{}, {}, in_operand_.copies() + out_operand_.copies()}; }
+  std::size_t scratch_bytes() const override { return in_operand_.bytes() + out_operand_.bytes(); }
 
 private:
   InputActivation fused_;
   Box<5> box_;
   typename Backend::template Dense<T> kernel_;
   bool absorbed_ = false;
+  DenseOperand<T, Space, Density::whole_batch> in_operand_, out_operand_; ///< of x and dx, of y and dy
 };
 
 /// Activations move to another layout; the gradient moves back. Gradients keep the layout of their tensors: replicas

@@ -1,4 +1,4 @@
-// layer/operand.hpp: DenseOperand, a box of a tensor as a vendor kernel wants it: dense sample by sample.
+// layer/operand.hpp: DenseOperand, a box of a tensor as a vendor kernel wants it: dense sample by sample, or altogether.
 //
 // Where the box lies so in memory already it is used in place. Where a split of h or w left a halo around it, it is
 // copied to or from scratch memory that is kept; the copies are counted, so a test can assert that there are none.
@@ -11,12 +11,21 @@
 
 namespace tessera {
 
-template <class T, class Space = host> class DenseOperand {
+/// What must be dense in an operand.
+enum class Density : int { each_sample, whole_batch };
+
+/// True if a kernel can use `box` where it lies in the block `store`.
+inline bool lies_dense(const Box<5>& box, const Box<5>& store, Density what) {
+  const View<const char, 5> v(nullptr, box.extents(), dense_strides(store.extents()));
+  return what == Density::each_sample ? dense_samples(v) : v.dense();
+}
+
+template <class T, class Space = host, Density What = Density::each_sample> class DenseOperand {
 public:
   /// The elements of `box`, for reading until the next call.
   View<const T, 5> read(const Tensor<T, 5, Space>& x, const Box<5>& box) {
     const View<const T, 5> v = x.view(box);
-    if (dense_samples(v)) return v;
+    if (lies_dense(box, x.store(), What)) return v;
     const View<T, 5> dense = room(box);
     Blocks<Space>::copy(v, dense);
     ++copies_;
@@ -24,13 +33,11 @@ public:
   }
   /// Where to write the elements of `box`; commit() afterwards puts them into the tensor.
   View<T, 5> write(Tensor<T, 5, Space>& x, const Box<5>& box) {
-    const View<T, 5> v = x.view(box);
-    return dense_samples(v) ? v : room(box);
+    return lies_dense(box, x.store(), What) ? x.view(box) : room(box);
   }
   void commit(Tensor<T, 5, Space>& x, const Box<5>& box) {
-    const View<T, 5> v = x.view(box);
-    if (dense_samples(v)) return;
-    Blocks<Space>::copy(room(box), v);
+    if (lies_dense(box, x.store(), What)) return;
+    Blocks<Space>::copy(room(box), x.view(box));
     ++copies_;
   }
   std::uint64_t copies() const { return copies_; }

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <tessera/layer/layer.hpp>
+#include <tessera/layer/operand.hpp>
 #include <tessera/net/walk.hpp>
 
 namespace tessera {
@@ -39,7 +40,8 @@ NetworkDescription describe(const Sequence<N, U...>& net, const Input& input, co
 /// Bytes on one rank.
 struct MemoryEstimate {
   std::uint64_t activations = 0, gradients = 0, parameters = 0, optimizer = 0, halo_buffers = 0;
-  std::uint64_t total() const { return activations + gradients + parameters + optimizer + halo_buffers; }
+  std::uint64_t scratch = 0; ///< operands copied because a kernel cannot use them where they lie
+  std::uint64_t total() const { return activations + gradients + parameters + optimizer + halo_buffers + scratch; }
 };
 
 /// One layer that runs, after activations have been taken in.
@@ -71,9 +73,8 @@ public:
     TESSERA_REQUIRE(batch >= 1, "Network: a batch of ", batch, " samples; give at least 1");
     TESSERA_REQUIRE(layout.axes == grid.axes, "Network: its layout ", layout.str(), " places ", layout.axes,
                     " grid axes but the grid ", grid.str(), " has ", grid.axes);
-    TESSERA_REQUIRE(f.fault == Fault::none, "Network: layer ", f.layer, " (",
-                    f.layer >= 0 ? layers_[std::size_t(f.layer)].name() : "none", "), dim ", dim_name(f.dim), ": ",
-                    fault_text(f.fault), " (needs ", f.need, ", has ", f.have, ")");
+    TESSERA_REQUIRE(f.fault == Fault::none, "Network: ", where(f, layout), fault_text(f.fault),
+                    f.need > 0 ? text(" (needs ", f.need, ", has ", f.have, ")") : "");
     place_parameters();
     Map<5> now(layout, grid, {{batch, input.c, input.d, input.h, input.w}},
                quantum(0, layout, {{input.d, input.h, input.w}}));
@@ -140,7 +141,9 @@ public:
       const auto bytes = std::uint64_t(edge_block(e, r).volume()) * element;
       m.activations += bytes;
       if (e > 0) largest[e % 2] = std::max(largest[e % 2], bytes);
-      if (e < steps_.size()) m.halo_buffers += 2 * (bytes - std::uint64_t(steps_[e].in.box(r).volume()) * element);
+      if (e == steps_.size()) continue;
+      m.halo_buffers += 2 * (bytes - std::uint64_t(steps_[e].in.box(r).volume()) * element);
+      m.scratch += scratch(e, r) * element;
     }
     m.gradients = largest[0] + largest[1];
     m.parameters = 2 * std::uint64_t(parameter_count_) * element;
@@ -177,6 +180,36 @@ public:
   }
 
 private:
+  /// What a fault is about.
+  std::string where(const WalkFault& f, const Layout& layout) const {
+    if (f.fault == Fault::empty_network) return "";
+    if (f.layer < 0) return text("its layout ", layout.str(), ": ");
+    return text("layer ", f.layer, " (", layers_[std::size_t(f.layer)].name(), ")",
+                f.need > 0 ? text(", dim ", dim_name(f.dim)) : "", ": ");
+  }
+  /// Elements that step k copies on rank r, or keeps beside its tensors.
+  std::uint64_t scratch(std::size_t k, int r) const {
+    const PlanStep& s = steps_[k];
+    const Box<5> out = s.out.box(r), store_in = edge_block(k, r), store_out = edge_block(k + 1, r);
+    Box<5> in = s.in.box(r);
+    Density what = Density::whole_batch;
+    switch (s.spec.kind) {
+    case LayerKind::user: { // x and dx with their padding
+      std::uint64_t cells = 2 * std::uint64_t(in.extent(0) * in.extent(1));
+      for (int i = 0; i < 3; ++i)
+        cells *= std::uint64_t(s.spec.stencil[i].reads({out.lo[2 + i], out.hi[2 + i]}).size());
+      return cells;
+    }
+    case LayerKind::conv:
+      in = needed_input(out, s.spec.stencil, s.in.extents());
+      what = Density::each_sample;
+      break;
+    case LayerKind::dense: break;
+    default: return 0;
+    }
+    return (lies_dense(in, store_in, what) ? 0 : std::uint64_t(in.volume())) +
+           (lies_dense(out, store_out, what) ? 0 : std::uint64_t(out.volume()));
+  }
   /// Block boundaries are multiples of the strides to come where the extent gives every rank such a block; else of the
   /// largest part of them that does.
   Extents<5> quantum(std::size_t first, const Layout& layout, const Index<3>& extents) const {

@@ -63,19 +63,23 @@ void save(Trainer& trainer, const std::string& path, const std::map<std::string,
 template <class Trainer> std::map<std::string, io::Value> resume(Trainer& trainer, const std::string& path) {
   using T = typename Trainer::T;
   io::Checkpoint c = io::load_checkpoint(trainer.model().grid().world(), path);
-  const std::string mine(std::remove_cvref_t<decltype(trainer.optimizer())>::name);
-  if (const auto& theirs = c.template scalar<std::string>("optimizer"); theirs != mine)
-    throw io_error(text("checkpoint ", path, ": written by the optimizer ", theirs, ", this trainer uses ", mine,
-                        "; resume with ", theirs));
   std::map<std::string, std::vector<long>> expected;
   detail::for_each_array(
       trainer, [&](const std::string& name, const ParameterInfo& p, auto*) { expected[name] = detail::shape_of(p); });
-  c.require(expected);
+  std::int64_t steps = 0;
+  try {
+    const std::string mine(std::remove_cvref_t<decltype(trainer.optimizer())>::name);
+    if (const auto& theirs = c.template scalar<std::string>("optimizer"); theirs != mine)
+      throw io_error(text("checkpoint: written by the optimizer ", theirs, ", this trainer uses ", mine,
+                          "; resume with ", theirs));
+    c.require(expected);
+    steps = c.template scalar<std::int64_t>("steps");
+  } catch (const io_error& e) { throw io_error(text(path, ": ", e.what())); }
   detail::for_each_array(trainer, [&](const std::string& name, const ParameterInfo& p, T* stored) {
     std::visit([&](const auto& v) { detail::from_logical(p, std::vector<T>(v.begin(), v.end()), stored); },
                c.arrays.at(name).values);
   });
-  trainer.set_steps(static_cast<std::uint64_t>(c.template scalar<std::int64_t>("steps")));
+  trainer.set_steps(static_cast<std::uint64_t>(steps));
   c.scalars.erase("optimizer");
   c.scalars.erase("steps");
   return c.scalars;

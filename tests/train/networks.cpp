@@ -1,0 +1,4 @@
+#include "net/networks.hpp"
+
+template class tessera::AnyNetwork<double, tessera::reference>;
+template class tessera::AnyNetwork<float, tessera::cpu>;
