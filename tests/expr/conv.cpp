@@ -86,8 +86,6 @@ void check_blocks(const Grid<3>& grid, const Oracle& o, const std::vector<long>&
   scatter(bias, as<T>(o.bias));
   y = conv<S>(x, f, bias);
   CHECK(worst(y, o.y) <= limit);
-  y = conv<S>(x, f) + bias;
-  CHECK(worst(y, o.y) <= limit);
   DistTensor<T, 5, L> dy(grid, y.extents(), y.map().partitions());
   scatter(dy, as<T>(o.dy));
   dx = conv_backward_data<S>(dy, f, x);
@@ -97,7 +95,7 @@ void check_blocks(const Grid<3>& grid, const Oracle& o, const std::vector<long>&
   CHECK(worst(dx, o.dx) <= limit);
   CHECK(worst(df, o.df) <= limit);
   CHECK(worst(db, o.db) <= limit);
-  CHECK(worst(x, as<double>(gather(x))) == 0);
+  CHECK(gather(x) == as<T>(o.x));
 }
 
 /// The same on every grid.
@@ -164,7 +162,6 @@ TEST_CASE("conv: dilation 4 over shards of 3, a halo of several hops") {
   CHECK(o.out[2] == 12);
   on_ranks({1, 4}, [&](const Communicator& world) {
     check_blocks<float, spatial, s>(Grid<3>(world, {fit, 1, 1}), o);
-    check_blocks<double, spatial, s>(Grid<3>(world, {fit, 1, 1}), o);
   });
 }
 

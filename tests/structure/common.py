@@ -58,12 +58,15 @@ class Compiler:
                 self.flags.append(word)
             take = word in ("-isystem", "-I", "-D")
 
-    def run(self, source, *extra, timeout=300):
-        """(compiled, what the compiler said). `source` is a path, or a text given as bytes."""
+    def run(self, source, *extra, limit=600):
+        """(compiled, what the compiler said). `source` is a path, or a text given as bytes; `limit` is in seconds."""
         name = "-" if isinstance(source, bytes) else str(source)
-        done = subprocess.run([self.program, *self.flags, *extra, "-fsyntax-only", "-x", "c++", name], cwd=self.build,
-                              input=source if isinstance(source, bytes) else None, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=timeout)
+        command = [self.program, *self.flags, *extra, "-fsyntax-only", "-x", "c++", name]
+        try:
+            done = subprocess.run(command, cwd=self.build, input=source if isinstance(source, bytes) else None,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit)
+        except subprocess.TimeoutExpired:
+            return False, f"not compiled within {limit} s"
         return done.returncode == 0, done.stdout.decode(errors="replace")
 
 
