@@ -14,12 +14,12 @@
 using namespace tessera;
 using namespace tessera::names;
 
-/// The factorisation of the number of ranks that is closest to a cube.
+/// The factorisation of the number of ranks that is closest to a cube; the first dims get the larger factors.
 static std::array<int, 3> near_cube(int ranks) {
   std::array<int, 3> best{ranks, 1, 1};
   for (int a = 1; a <= ranks; ++a)
     for (int b = 1; ranks % a == 0 && b <= ranks / a; ++b)
-      if (ranks / a % b == 0 && a + b + ranks / a / b < best[0] + best[1] + best[2]) best = {a, b, ranks / a / b};
+      if (ranks / a % b == 0 && a + b + ranks / a / b <= best[0] + best[1] + best[2]) best = {a, b, ranks / a / b};
   return best;
 }
 

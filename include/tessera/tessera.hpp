@@ -29,7 +29,7 @@
 #include <tessera/backend/reference.hpp>
 #include <tessera/comm/agree.hpp>
 #include <tessera/comm/threads.hpp>
-#include <tessera/move/redistribute.hpp>
+#include <tessera/expr/reduce.hpp>
 #include <tessera/net/memory.hpp>
 #include <tessera/net/network.hpp>
 #include <tessera/tensor/gather.hpp>
@@ -37,6 +37,7 @@
 
 #if TESSERA_WITH_ONEDNN
 #include <tessera/backend/cpu.hpp>
+#include <tessera/expr/conv.hpp>
 #endif
 
 #if TESSERA_WITH_HDF5

@@ -1,9 +1,8 @@
 // expect(SPLIT_WEIGHTS): the weights of a convolution are a DistTensor \(co,ci,d,h,w\), replicated on every grid axis
-// expect(EXPRESSION): a convolution takes a DistTensor of rank 5 .*; assign an expression or a sum to such a tensor first
-// expect(PENDING): a convolution takes a DistTensor of rank 5 .* without a pending sum
-// expect(ELEMENTS): a convolution takes tensors of one element type
-// expect(BIAS): the bias of a convolution is a DistTensor \(co\), replicated on every grid axis
-// expect(GRADIENT): dy and x have one layout; assign dy to a tensor of x's layout first
+// expect(EXPRESSION): a convolution takes a DistTensor of rank 5 .*; assign an expression or a sum to such a tensor
+// first expect(PENDING): a convolution takes a DistTensor of rank 5 .* without a pending sum expect(ELEMENTS): a
+// convolution takes tensors of one element type expect(BIAS): the bias of a convolution is a DistTensor \(co\),
+// replicated on every grid axis expect(GRADIENT): dy and x have one layout; assign dy to a tensor of x's layout first
 // expect(POOL): a pooling takes a DistTensor of rank 5
 // expect(REDUCED): a reduction of a convolution or a pooling; assign it to a tensor first
 #include <tessera/expr/conv.hpp>

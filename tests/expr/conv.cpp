@@ -1,5 +1,5 @@
-// Convolutions, poolings and their adjoints at the level of expressions: published cases, every grid against one rank and
-// against plain loops, traffic, kept plans, errors.
+// Convolutions, poolings and their adjoints at the level of expressions: published cases, every grid against one rank
+// and against plain loops, traffic, kept plans, errors.
 #include "whole.hpp"
 
 #include <cmath>
@@ -99,13 +99,12 @@ void check_blocks(const Grid<3>& grid, const Oracle& o, const std::vector<long>&
 }
 
 /// The same on every grid.
-template <class T, Stencil S> void check_grids(const Extents<5>& e, long co) {
+template <class T, Layout L, Stencil S> void check_grids(const Extents<5>& e, long co) {
   const Oracle o(S, e, co);
   on_ranks([&](const Communicator& world) {
     for (const auto& s : test::factorisations(world.size(), 3)) {
       const Grid<3> grid(world, test::sizes_of(s));
-      check_blocks<T, spatial, S>(grid, o);
-      check_blocks<T, samples, S>(grid, o);
+      check_blocks<T, L, S>(grid, o);
     }
   });
 }
@@ -113,10 +112,11 @@ template <class T, Stencil S> void check_grids(const Extents<5>& e, long co) {
 } // namespace
 
 TEST_CASE("conv: outputs and all gradients equal plain loops on every grid") {
-  check_grids<double, window(3).same()>({{2, 2, 6, 5, 4}}, 3);
-  check_grids<double, window(3, 2, 1).pad(1, 2).strided(2, 1, 3).dilated(1, 2, 1)>({{1, 2, 7, 6, 5}}, 2);
-  check_grids<double, window(3).same().periodic()>({{1, 1, 4, 3, 5}}, 2);
-  check_grids<float, window(3).same()>({{2, 2, 6, 4, 5}}, 3);
+  check_grids<double, spatial, window(3).same()>({{2, 2, 6, 5, 4}}, 3);
+  check_grids<double, samples, window(3).same()>({{2, 2, 6, 5, 4}}, 3);
+  check_grids<double, spatial, window(3, 2, 1).pad(1, 2).strided(2, 1, 3).dilated(1, 2, 1)>({{1, 2, 7, 6, 5}}, 2);
+  check_grids<double, spatial, window(3).same().periodic()>({{1, 1, 4, 3, 5}}, 2);
+  check_grids<float, spatial, window(3).same()>({{2, 2, 6, 4, 5}}, 3);
 }
 
 TEST_CASE("conv: k=5 s=2 p=2, depth 17 over 3, balanced and in blocks of 5,6,6; stride 3 as well") {
@@ -160,9 +160,7 @@ TEST_CASE("conv: dilation 4 over shards of 3, a halo of several hops") {
   constexpr Stencil s = window(3, 1, 1).dilated(4, 1, 1).pad(Dim::d, 4, 4);
   const Oracle o(s, {{1, 2, 12, 3, 3}}, 2);
   CHECK(o.out[2] == 12);
-  on_ranks({1, 4}, [&](const Communicator& world) {
-    check_blocks<float, spatial, s>(Grid<3>(world, {fit, 1, 1}), o);
-  });
+  on_ranks({1, 4}, [&](const Communicator& world) { check_blocks<float, spatial, s>(Grid<3>(world, {fit, 1, 1}), o); });
 }
 
 TEST_CASE("conv: ones on ones, and a single one, on 2x2x2") {
@@ -176,8 +174,8 @@ TEST_CASE("conv: ones on ones, and a single one, on 2x2x2") {
     y = conv<window(3).same()>(x, f);
     const auto edge = [](long i) { return i == 0 || i == 5 ? 2.0 : 3.0; };
     CHECK(test::difference(y, Whole<5>{x.extents(), [&](const Index<5>& i) {
-                             return edge(i[2]) * edge(i[3]) * edge(i[4]); // 27, 18, 12, 8
-                           }}) == 0);
+                                         return edge(i[2]) * edge(i[3]) * edge(i[4]); // 27, 18, 12, 8
+                                       }}) == 0);
     fill(x, [](const Index<5>& i) { return i[2] == 2 && i[3] == 2 && i[4] == 2; });
     y = conv<window(3).same()>(x, f);
     CHECK(sum_of(y) == 27);
@@ -227,7 +225,9 @@ TEST_CASE("conv: periodic, 0..7 turned by one on 1, 2, 4 and 8 ranks") {
 TEST_CASE("conv: split in w, k=4 s=4 p=0") {
   constexpr Stencil s = window(4).strided(4);
   const Oracle o(s, {{1, 2, 4, 4, 20}}, 3);
-  on_ranks({1, 2, 4}, [&](const Communicator& world) { check_blocks<float, spatial, s>(Grid<3>(world, {1, 1, fit}), o); });
+  on_ranks({1, 2, 4}, [&](const Communicator& world) {
+    check_blocks<float, spatial, s>(Grid<3>(world, {1, 1, fit}), o);
+  });
 }
 
 TEST_CASE("conv: errors are the same on all ranks: window, weights, boundaries, bias") {
@@ -241,8 +241,10 @@ TEST_CASE("conv: errors are the same on all ranks: window, weights, boundaries, 
     const std::string window_text = told([&] { y = conv<window(3).dilated(2)>(x, f); });
     CHECK(has(window_text, "dim d: the window spans 5"));
     CHECK(has(window_text, "the input has size 4"));
-    CHECK(has(told([&] { y = conv<window(3).same()>(x, g); }), "weights of extents 1x3x3x3x3 (co,ci,d,h,w), but 1x2x3x3x3"));
-    CHECK(has(told([&] { given = conv<window(3).same()>(x, f); }), "conv: the tensors differ: extents 1x1x4x8x9 and 1x1x4x8x8"));
+    CHECK(has(told([&] { y = conv<window(3).same()>(x, g); }),
+              "weights of extents 1x3x3x3x3 (co,ci,d,h,w), but 1x2x3x3x3"));
+    CHECK(has(told([&] { given = conv<window(3).same()>(x, f); }),
+              "conv: the tensors differ: extents 1x1x4x8x9 and 1x1x4x8x8"));
     CHECK(has(told([&] { y = conv<window(3).same()>(x, f, bias); }), "a bias of 2 elements for 1 output channels"));
     if (world.size() == 1) return;
     std::vector<long> sizes(std::size_t(world.size()), 0);
@@ -351,10 +353,10 @@ TEST_CASE("pooling: all -5, k=3 s=2 p=1: no zero from the padding; averages by b
         const Extents<5> out{{2, 3, 5, 2, 3}};
         y = max_pool<s>(x);
         CHECK(test::difference(y, Whole<5>{out, [&](const Index<5>& q) {
-                                 double most = -1e300;
-                                 window_of(q, [&](double v) { most = std::max(most, v); });
-                                 return most;
-                               }}) == 0);
+                                             double most = -1e300;
+                                             window_of(q, [&](double v) { most = std::max(most, v); });
+                                             return most;
+                                           }}) == 0);
         const auto mean = [&](Divisor by) {
           return Whole<5>{out, [&, by](const Index<5>& q) {
                             double sum = 0;

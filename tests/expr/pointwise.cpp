@@ -34,7 +34,8 @@ TEST_CASE("pointwise: functions equal the standard library's") {
   check([](auto& x, auto& y) { y = tanh(-x); }, [](double v) { return std::tanh(-v); });
   check([](auto& x, auto& y) { y = sigmoid(x); }, [](double v) { return 1 / (1 + std::exp(-v)); });
   check([](auto& x, auto& y) { y = abs(1 - x); }, [](double v) { return std::abs(1 - v); });
-  check([](auto& x, auto& y) { y = pow(x, 1.5) + pow(2, x); }, [](double v) { return std::pow(v, 1.5) + std::pow(2, v); });
+  check([](auto& x, auto& y) { y = pow(x, 1.5) + pow(2, x); },
+        [](double v) { return std::pow(v, 1.5) + std::pow(2, v); });
   check([](auto& x, auto& y) { y = max(x, 2) - min(1, x) / x; },
         [](double v) { return std::max(v, 2.0) - std::min(1.0, v) / v; });
   check([](auto& x, auto& y) { y = map([](double a, double b) { return a < b ? -1.0 : a; }, x, 2); },
@@ -52,8 +53,8 @@ TEST_CASE("pointwise: rectifiers by hand; a NaN stays one") {
   CHECK(l[0] == -1);
   CHECK(l[2] == 3);
   CHECK(std::isnan(l[3]));
-  static_assert(std::is_same_v<decltype(leaky_relu(std::declval<DistTensor<float, 1, place(rep)>&>(), 0.01))::value_type,
-                               float>);
+  static_assert(
+      std::is_same_v<decltype(leaky_relu(std::declval<DistTensor<float, 1, place(rep)>&>(), 0.01))::value_type, float>);
 }
 
 TEST_CASE("pointwise: computed in the types of C++, converted when assigned") {
@@ -121,8 +122,9 @@ TEST_CASE("pointwise: a vector over channels, on ranks 5, 4 and 2, every grid, i
       CHECK(test::difference(twice, Whole<1>{{{5}}, [](const Index<1>& i) { return double(20 * i[0] + 2); }}) == 0);
       DistTensor<double, 1, place(rep, rep, rep)> wrong(grid, {{4}});
       DistTensor<double, 2, place(n, c, rep)> x(grid, {2, 5});
-      CHECK(test::all_throw<usage_error>(world, [&] { x = x + wrong; }).find("a vector of 4 elements meets a tensor of 5") !=
-            std::string::npos);
+      CHECK(test::all_throw<usage_error>(world, [&] {
+              x = x + wrong;
+            }).find("a vector of 4 elements meets a tensor of 5") != std::string::npos);
     }
   });
 }
@@ -138,8 +140,9 @@ TEST_CASE("pointwise: addends are added and scaled before they are added up") {
     resolved = c_;
     const int p = world.size();
     CHECK(test::difference(resolved, Whole<2>{{{2, 3}}, [p](const Index<2>& i) {
-                             return double(p) * double(i[1]) + double(p * (p - 1)) / 2 - double(p) * double(i[0]) / 4;
-                           }}) == 0);
+                                                return double(p) * double(i[1]) + double(p * (p - 1)) / 2 -
+                                                       double(p) * double(i[0]) / 4;
+                                              }}) == 0);
   });
 }
 

@@ -79,8 +79,8 @@ TEST_CASE("shift: of expressions, and back again: outside counts as zero, whatev
       y = shift<w>(shift<w>(u + 1, -2) + v, 2);
       CHECK(test::difference(y, ((a + one).shifted(2, -2) + b).shifted(2, 2)) == 0);
       y = shift<h>(shift<h>(u + 1, -3, Padding::periodic) + v, 2, Padding::periodic);
-      CHECK(test::difference(
-                y, ((a + one).shifted(1, -3, Padding::periodic) + b).shifted(1, 2, Padding::periodic)) == 0);
+      CHECK(test::difference(y, ((a + one).shifted(1, -3, Padding::periodic) + b).shifted(1, 2, Padding::periodic)) ==
+            0);
       u = shift<d>(u + 1, 1) - shift<h>(u, 1);
       CHECK(test::difference(u, (a + one).shifted(0, 1) + -1.0 * a.shifted(1, 1)) == 0);
     });
@@ -220,7 +220,8 @@ TEST_CASE("expressions: errors are the same on all ranks and name both tensors")
       CHECK(text.find("blocks of dim d: 4,4 and 3,5; assign one to a tensor with the other's blocks first") !=
             std::string::npos);
     }
-    CHECK(told([&] { z = shift<d>(x, 1) + shift<d>(x, 1, Padding::periodic); })
-              .find("dim d of one tensor is shifted with zeros and with Padding::periodic") != std::string::npos);
+    CHECK(told([&] {
+            z = shift<d>(x, 1) + shift<d>(x, 1, Padding::periodic);
+          }).find("dim d of one tensor is shifted with zeros and with Padding::periodic") != std::string::npos);
   });
 }

@@ -37,7 +37,8 @@ template <int N> struct Whole {
     return {extents, [all, e = extents](const Index<N>& i) { return all[std::size_t(linear(i, e)) - 1]; }};
   }
 };
-template <int N> Whole<N> combined(const Whole<N>& a, const Whole<N>& b, const std::function<double(double, double)>& f) {
+template <int N>
+Whole<N> combined(const Whole<N>& a, const Whole<N>& b, const std::function<double(double, double)>& f) {
   return {a.extents, [a, b, f](const Index<N>& i) { return f(a.inside(i), b.inside(i)); }};
 }
 template <int N> Whole<N> operator+(const Whole<N>& a, const Whole<N>& b) {

@@ -57,6 +57,8 @@ class Compiler:
             if take or word.startswith(("-I", "-isystem", "-D", "-std=", "-W", "-pthread")):
                 self.flags.append(word)
             take = word in ("-isystem", "-I", "-D")
+        if "clang" in program:
+            self.flags.append("-Wno-unknown-warning-option")  # the flags may be those of another compiler
 
     def run(self, source, *extra, limit=600):
         """(compiled, what the compiler said). `source` is a path, or a text given as bytes; `limit` is in seconds."""

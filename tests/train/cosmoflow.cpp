@@ -43,16 +43,23 @@ std::vector<double> losses_on_one_rank() {
 } // namespace
 
 TEST_CASE("cosmoflow: ten training steps have the same losses on every grid") {
+  // Eight ranks as processes only: as threads of one they would take half a minute.
+  const int world = environment().world().size();
+  if (world != 1 && world != 2 && world != 4 && world != 8) return;
   const std::vector<double> want = losses_on_one_rank();
   CHECK(want.back() < want.front());
-  on_ranks({1, 2, 4, 8}, [&](const Communicator& c) {
+  const auto check = [&](const Communicator& c) {
     for (const std::vector<int>& sizes : std::vector<std::vector<int>>{
-             {1, 1, 1, 1}, {2, 1, 1, 1}, {1, 2, 1, 1}, {1, 2, 2, 1}, {2, 2, 1, 1}, {1, 2, 2, 2}}) {
+             {2, 1, 1, 1}, {1, 2, 1, 1}, {1, 2, 2, 1}, {2, 2, 1, 1}, {1, 2, 2, 2}}) {
       if (shape_of(sizes).ranks() != c.size()) continue;
       const std::vector<double> got = losses(AnyGrid(c, sizes));
       for (std::size_t s = 0; s < got.size(); ++s)
         CHECK_MESSAGE(std::abs(got[s] / want[s] - 1) < 1e-4, "step ", s, " on ", shape_of(sizes).str(), ": ", got[s],
                       " instead of ", want[s]);
     }
-  });
+  };
+  if (world == 1)
+    on_ranks({2, 4}, check);
+  else
+    on_ranks({2, 4, 8}, check);
 }

@@ -1,8 +1,8 @@
 // expr/conv.hpp: convolutions of distributed tensors, and their adjoints by name.
 //
 // x: (n, ci, d, h, w), any layout without a pending sum; f: (co, ci, kd, kh, kw), replicated; bias: (co), replicated;
-// y: (n, co, ...) in the layout of x with block boundaries inherited from it (output_map). Each is a node: assigned to a
-// tensor it is computed there, inside a pointwise expression it is computed first.
+// y: (n, co, ...) in the layout of x with block boundaries inherited from it (output_map). Each is a node: assigned to
+// a tensor it is computed there, inside a pointwise expression it is computed first.
 //
 // May know: base, layout, space, kernel, comm, tensor, move, expr.
 // Example: y = conv<window(3).same()>(x, f);   y = leaky_relu(conv<window(3).same()>(x, f, bias), 0.01f);
@@ -124,8 +124,9 @@ template <class E, int N> constexpr bool is_replicated() {
 template <class X, class F> constexpr bool check_conv() {
   static_assert(is_field<X>(), "tessera: a convolution takes a DistTensor of rank 5 (n,c,d,h,w) without a pending sum; "
                                "assign an expression or a sum to such a tensor first");
-  static_assert(is_replicated<F, 5>(), "tessera: the weights of a convolution are a DistTensor (co,ci,d,h,w), replicated "
-                                       "on every grid axis: place(rep, ...)");
+  static_assert(is_replicated<F, 5>(),
+                "tessera: the weights of a convolution are a DistTensor (co,ci,d,h,w), replicated "
+                "on every grid axis: place(rep, ...)");
   static_assert(std::is_same_v<typename X::value_type, typename F::value_type>,
                 "tessera: a convolution takes tensors of one element type");
   return true;
@@ -181,8 +182,9 @@ template <Stencil S, class G, class F, class X> struct ConvDataNode : NodeTag {
   static constexpr const char* name = "conv_backward_data";
   static constexpr Shape shape = X::shape;
   static_assert(check_conv<X, F>() && check_conv<G, F>());
-  static_assert(G::shape.layout == X::shape.layout, "tessera: conv_backward_data: dy and x have one layout; assign dy to "
-                                                    "a tensor of x's layout first: z = y redistributes");
+  static_assert(G::shape.layout == X::shape.layout,
+                "tessera: conv_backward_data: dy and x have one layout; assign dy to "
+                "a tensor of x's layout first: z = y redistributes");
   G dy;
   F f;
   Map<5> like;
@@ -201,7 +203,8 @@ template <Stencil S, class G, class F, class X> struct ConvDataNode : NodeTag {
 };
 
 /// Adds up what the ranks computed from their blocks of a tensor of this layout.
-template <class T, int N, class Space> void add_up(const AnyGrid& grid, const Layout& layout, Tensor<T, N, Space>& sum) {
+template <class T, int N, class Space>
+void add_up(const AnyGrid& grid, const Layout& layout, Tensor<T, N, Space>& sum) {
   unsigned mask = 0;
   for (int a = 0; a < layout.axes; ++a)
     if (layout[a].splits()) mask |= 1u << a;
@@ -217,10 +220,12 @@ template <Stencil S, class X, class G> struct ConvWeightsNode : NodeTag {
   using space = typename X::space;
   static constexpr const char* name = "conv_backward_weights";
   static constexpr Shape shape{5, replicated(X::shape.layout.axes), false};
-  static_assert(is_field<X>() && is_field<G>(), "tessera: conv_backward_weights takes DistTensors of rank 5 (n,c,d,h,w) "
-                                                "without a pending sum; assign an expression to such a tensor first");
-  static_assert(G::shape.layout == X::shape.layout, "tessera: conv_backward_weights: dy and x have one layout; assign dy "
-                                                    "to a tensor of x's layout first: z = y redistributes");
+  static_assert(is_field<X>() && is_field<G>(),
+                "tessera: conv_backward_weights takes DistTensors of rank 5 (n,c,d,h,w) "
+                "without a pending sum; assign an expression to such a tensor first");
+  static_assert(G::shape.layout == X::shape.layout,
+                "tessera: conv_backward_weights: dy and x have one layout; assign dy "
+                "to a tensor of x's layout first: z = y redistributes");
   X x;
   G dy;
   ConvWeightsNode(X x_, G g) : x(std::move(x_)), dy(std::move(g)) {}
@@ -257,8 +262,7 @@ template <class G> struct ConvBiasNode : NodeTag {
   template <class K> void compute(Tensor<value_type, 1, space>& db, K&) const {
     Blocks<space>::fill(db.view(), value_type{});
     const Box<5>& own = dy.tensor().box();
-    if (!own.empty())
-      kernel::sum_channels(dy.tensor().view(), db.view().data + own.lo[1], kernel::Gradient::overwrite);
+    if (!own.empty()) kernel::sum_channels(dy.tensor().view(), db.view().data + own.lo[1], kernel::Gradient::overwrite);
     add_up(grid(), G::shape.layout, db);
   }
 };

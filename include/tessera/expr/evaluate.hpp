@@ -82,7 +82,8 @@ public:
         reach_of(&t).add(p);
       } else {
         TESSERA_REQUIRE(t.extents()[0] == extents_[fastest_dim<N>], what, ": a vector of ", t.extents()[0],
-                        " elements meets a tensor of ", extents_[fastest_dim<N>], " channels; give one for each channel");
+                        " elements meets a tensor of ", extents_[fastest_dim<N>],
+                        " channels; give one for each channel");
         TESSERA_REQUIRE(t.map().grid() == map.grid(), what, ": a vector on a grid ", t.map().grid().str(),
                         " meets a tensor on a grid ", map.grid().str(), "; both must be on one grid");
       }
@@ -319,12 +320,14 @@ template <class T, int N, class S, class E> void evaluate_with_blocks(Tensor<T, 
 }
 
 template <class T, int N, Layout L, class S, class E>
-requires ExpressionNode<E> struct Assign<DistTensor<T, N, L, S>, E> {
+requires ExpressionNode<E>
+struct Assign<DistTensor<T, N, L, S>, E> {
   static_assert(S::host_accessible, "tessera: expressions are evaluated on the host; assign to a tensor there");
   static_assert(E::shape.rank == N, "tessera: the expression has another rank than the tensor it is assigned to");
-  static_assert(E::shape.rank != N || E::shape.layout == L,
-                "tessera: the expression has another layout than the tensor it is assigned to; assign it to a tensor of "
-                "its own layout first, then that one: z = y redistributes");
+  static_assert(
+      E::shape.rank != N || E::shape.layout == L,
+      "tessera: the expression has another layout than the tensor it is assigned to; assign it to a tensor of "
+      "its own layout first, then that one: z = y redistributes");
 
   static void run(DistTensor<T, N, L, S>& y, const E& e) {
     if (y.map().grid().axes == 0) {

@@ -89,25 +89,21 @@ template <Expression A, Number S> auto leaky_relu(A&& a, S slope) {
   return detail::apply(detail::LeakyRelu<S>(slope), std::forward<A>(a));
 }
 template <class A, class B>
-requires Operands<A, B> auto pow(A&& a, B&& b) {
-  return detail::apply(detail::Pow{}, std::forward<A>(a), std::forward<B>(b));
-}
+requires Operands<A, B>
+auto pow(A&& a, B&& b) { return detail::apply(detail::Pow{}, std::forward<A>(a), std::forward<B>(b)); }
 /// The larger of two, element by element. (The largest element of a tensor: max_of.)
 template <class A, class B>
-requires Operands<A, B> auto max(A&& a, B&& b) {
-  return detail::apply(detail::Max{}, std::forward<A>(a), std::forward<B>(b));
-}
+requires Operands<A, B>
+auto max(A&& a, B&& b) { return detail::apply(detail::Max{}, std::forward<A>(a), std::forward<B>(b)); }
 /// The smaller of two, element by element. (The smallest element of a tensor: min_of.)
 template <class A, class B>
-requires Operands<A, B> auto min(A&& a, B&& b) {
-  return detail::apply(detail::Min{}, std::forward<A>(a), std::forward<B>(b));
-}
+requires Operands<A, B>
+auto min(A&& a, B&& b) { return detail::apply(detail::Min{}, std::forward<A>(a), std::forward<B>(b)); }
 
 /// f(a...), element by element. f takes numbers, is called once for each element, in no particular order.
 template <class F, class... A>
-requires Operands<A...> auto map(F f, A&&... a) {
-  return detail::apply(detail::Mapped<F>(std::move(f)), std::forward<A>(a)...);
-}
+requires Operands<A...>
+auto map(F f, A&&... a) { return detail::apply(detail::Mapped<F>(std::move(f)), std::forward<A>(a)...); }
 
 /// shift<d>(u, by)(i) = u(i + by) along dim D: the value `by` cells further on. Outside the global tensor it is 0, or
 /// wraps around with Padding::periodic. This is what makes an assignment exchange halos.

@@ -58,7 +58,8 @@ template <class... S> constexpr Joined join(Rule rule, const S&... shapes) {
     }
   }
   const bool linear = pending == 0 || (rule == Rule::adds && pending == sizeof...(S)) ||
-                      (rule == Rule::scales && pending == 1) || (rule == Rule::divides && pending == 1 && all[0].pending);
+                      (rule == Rule::scales && pending == 1) ||
+                      (rule == Rule::divides && pending == 1 && all[0].pending);
   if (j.misfit == Misfit::none && !linear) j.misfit = Misfit::sum;
   j.shape.pending = pending > 0;
   return j;
@@ -69,13 +70,15 @@ template <Misfit M> constexpr bool fits() {
   static_assert(M != Misfit::layouts,
                 "tessera: tensors of different layouts in one expression; assign one to a tensor of the other's layout "
                 "first: z = y redistributes");
-  static_assert(M != Misfit::ranks, "tessera: tensors of these ranks do not go together; ranks are equal, or one is 1 (a "
-                                    "vector over channels) and the other 2, 4 or 5");
+  static_assert(M != Misfit::ranks,
+                "tessera: tensors of these ranks do not go together; ranks are equal, or one is 1 (a "
+                "vector over channels) and the other 2, 4 or 5");
   static_assert(M != Misfit::vector, "tessera: a vector that meets a larger tensor is replicated on every grid axis; "
                                      "assign it to a tensor of such a layout, place(rep, ...), first");
-  static_assert(M != Misfit::sum,
-                "tessera: not linear in a pending sum, so it cannot be computed from addends; assign the sum to a tensor "
-                "with rep or a split first: z = y adds up");
+  static_assert(
+      M != Misfit::sum,
+      "tessera: not linear in a pending sum, so it cannot be computed from addends; assign the sum to a tensor "
+      "with rep or a split first: z = y adds up");
   return M == Misfit::none;
 }
 
@@ -138,7 +141,9 @@ template <class T, int N, Layout L, class S> inline constexpr bool is_leaf<Owned
 
 /// Operations that are no function of single elements (a convolution): computed as a whole, then read like a tensor.
 template <class E>
-concept Block = requires { typename E::computed_as_a_whole; };
+concept Block = requires {
+  typename E::computed_as_a_whole;
+};
 
 } // namespace detail
 
@@ -153,7 +158,7 @@ template <class X>
 concept Number = std::is_arithmetic_v<std::remove_cvref_t<X>>;
 /// Operands of which at least one is no plain number.
 template <class... X>
-concept Operands = ((Expression<X> || Number<X>) && ...) && (Expression<X> || ...);
+concept Operands = ((Expression<X> || Number<X>)&&...) && (Expression<X> || ...);
 
 namespace detail {
 
@@ -213,21 +218,17 @@ struct Negate {
 } // namespace detail
 
 template <class A, class B>
-requires Operands<A, B> auto operator+(A&& a, B&& b) {
-  return detail::apply(detail::Plus{}, std::forward<A>(a), std::forward<B>(b));
-}
+requires Operands<A, B>
+auto operator+(A&& a, B&& b) { return detail::apply(detail::Plus{}, std::forward<A>(a), std::forward<B>(b)); }
 template <class A, class B>
-requires Operands<A, B> auto operator-(A&& a, B&& b) {
-  return detail::apply(detail::Minus{}, std::forward<A>(a), std::forward<B>(b));
-}
+requires Operands<A, B>
+auto operator-(A&& a, B&& b) { return detail::apply(detail::Minus{}, std::forward<A>(a), std::forward<B>(b)); }
 template <class A, class B>
-requires Operands<A, B> auto operator*(A&& a, B&& b) {
-  return detail::apply(detail::Times{}, std::forward<A>(a), std::forward<B>(b));
-}
+requires Operands<A, B>
+auto operator*(A&& a, B&& b) { return detail::apply(detail::Times{}, std::forward<A>(a), std::forward<B>(b)); }
 template <class A, class B>
-requires Operands<A, B> auto operator/(A&& a, B&& b) {
-  return detail::apply(detail::Over{}, std::forward<A>(a), std::forward<B>(b));
-}
+requires Operands<A, B>
+auto operator/(A&& a, B&& b) { return detail::apply(detail::Over{}, std::forward<A>(a), std::forward<B>(b)); }
 template <Expression A> auto operator-(A&& a) { return detail::apply(detail::Negate{}, std::forward<A>(a)); }
 
 } // namespace tessera

@@ -60,9 +60,10 @@ template <Stencil S, kernel::Pool Kind, Divisor D, class X> struct PoolNode : No
   using space = typename X::space;
   static constexpr const char* name = Kind == kernel::Pool::max ? "max_pool" : "average_pool";
   static constexpr Shape shape = X::shape;
-  static_assert(is_leaf<X> && X::shape.rank == 5 && !X::shape.pending,
-                "tessera: a pooling takes a DistTensor of rank 5 (n,c,d,h,w) without a pending sum; assign an expression "
-                "or a sum to such a tensor first");
+  static_assert(
+      is_leaf<X> && X::shape.rank == 5 && !X::shape.pending,
+      "tessera: a pooling takes a DistTensor of rank 5 (n,c,d,h,w) without a pending sum; assign an expression "
+      "or a sum to such a tensor first");
   X x;
   explicit PoolNode(X x_) : x(std::move(x_)) {}
 

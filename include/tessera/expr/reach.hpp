@@ -158,10 +158,10 @@ template <class T, int N, class Space> struct Keep final : Kept {
 
   Map<N> map;
   std::vector<std::unique_ptr<ShiftHalo<T, N, Space>>> halos;
-  Tensor<T, N, Space> spare;                   ///< the second buffer
-  std::vector<Buffer<std::byte>> rows;         ///< vectors, repeated along a row
-  std::vector<std::unique_ptr<Kept>> plans;    ///< of blocks
-  std::vector<std::unique_ptr<Kept>> results;  ///< of blocks, in the order of the text
+  Tensor<T, N, Space> spare;                  ///< the second buffer
+  std::vector<Buffer<std::byte>> rows;        ///< vectors, repeated along a row
+  std::vector<std::unique_ptr<Kept>> plans;   ///< of blocks
+  std::vector<std::unique_ptr<Kept>> results; ///< of blocks, in the order of the text
 
   ShiftHalo<T, N, Space>& halo(const Tensor<T, N, Space>& x, const Reach<N>& reach) {
     for (auto& h : halos)

@@ -69,8 +69,10 @@ auto extreme_of_node(const char* what, const E& e, comm::Reduce how, const Bette
   const Home<N> home = home_of<N>(e);
   TESSERA_REQUIRE(product(home.map.extents()) > 0, what, ": a tensor of extents ", home.map.extents(),
                   " has no elements and so no extreme");
-  constexpr V lowest = std::is_floating_point_v<V> ? -std::numeric_limits<V>::infinity() : std::numeric_limits<V>::lowest();
-  constexpr V highest = std::is_floating_point_v<V> ? std::numeric_limits<V>::infinity() : std::numeric_limits<V>::max();
+  constexpr V lowest =
+      std::is_floating_point_v<V> ? -std::numeric_limits<V>::infinity() : std::numeric_limits<V>::lowest();
+  constexpr V highest =
+      std::is_floating_point_v<V> ? std::numeric_limits<V>::infinity() : std::numeric_limits<V>::max();
   V best = how == comm::Reduce::max ? lowest : highest;
   bool nan = false;
   for_each_value_row<N>(what, e, [&](long count, const auto& reader) {

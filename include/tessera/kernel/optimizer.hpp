@@ -24,11 +24,11 @@ struct AdamOptions {
 namespace detail {
 /// sqrt(v) for v >= 0 to one unit in the last place (absolute error below 1e-19 for subnormal v). In plain arithmetic,
 /// because std::sqrt must set errno, which keeps compilers from vectorising the loop around it: a magic number as first
-/// guess of 1/sqrt(v), three Newton steps, and one correction of the root itself.
+/// guess of 1/sqrt(v), two Newton steps, and one correction of the root itself.
 inline float square_root(float v) {
   const auto bits = std::bit_cast<std::int32_t>(v);
   float y = std::bit_cast<float>(0x5F3759DF - (bits >> 1));
-  for (int step = 0; step < 3; ++step) y *= 1.5F - 0.5F * v * y * y;
+  for (int step = 0; step < 2; ++step) y *= 1.5F - 0.5F * v * y * y;
   float root = v * y;
   root += 0.5F * y * (v - root * root);
   // Infinity stays what it is; selected by a mask, because a branch would keep the loop scalar.

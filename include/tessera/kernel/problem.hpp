@@ -5,6 +5,7 @@
 // is in the block). Both may differ per rank and per side.
 //
 // May know: base.
+// Example: Conv p{.n = 1, .ci = 4, .co = 16, .in = {{8, 8, 8}}, .out = {{6, 6, 6}}, .k = {{3, 3, 3}}};  p.flop()
 #pragma once
 
 #include <string>

@@ -256,7 +256,8 @@ public:
               return make_user_layer(grid, user, in, out, e, Model::net);
             }) {
     static_assert(R == Model::layout.axes,
-                  "tessera: the model's layout places another number of axes than the grid has");
+                  "tessera: the model's layout places another number of axes than the grid has; give place(...) one "
+                  "placement per grid axis");
   }
 
 private:
