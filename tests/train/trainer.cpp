@@ -37,7 +37,7 @@ std::vector<double> losses(const AnyGrid& grid) {
 
 TEST_CASE("trainer: the same losses on every grid, with a last batch that leaves ranks without samples") {
   const std::vector<double> want = losses(AnyGrid(Communicator(), {1, 1, 1, 1}));
-  CHECK(want.back() < 0.5 * want[1]);
+  CHECK(want.back() < want[5]); // the last batch of the first epoch and of the last, both evaluated
   on_ranks([&](const Communicator& c) {
     on_every_grid(c, [&](const AnyGrid& grid) {
       CHECK_MESSAGE(distance(losses(grid), want) < 1e-9, grid.shape().str());

@@ -56,6 +56,14 @@ template <NetworkPart First, NetworkPart... Rest> constexpr auto seq(const First
   return detail::join(detail::as_sequence(first), seq(rest...));
 }
 
+/// Says what seq() takes.
+template <class... P>
+requires(!(NetworkPart<P> && ...)) constexpr Sequence<0> seq(const P&...) {
+  static_assert((NetworkPart<P> && ...), "tessera: seq(...) takes layers such as conv(8), layers of your own, which have "
+                                         "a stencil(), and sequences of these");
+  return {};
+}
+
 /// The part `times` times, one after the other.
 template <int Times, NetworkPart P> constexpr auto repeat(const P& part) {
   if constexpr (Times == 0)
