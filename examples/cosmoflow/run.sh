@@ -6,7 +6,7 @@
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${TESSERA_BUILD:-$root/build}
-count=${COUNT:-640} width=${WIDTH:-32} cell=${CELL:-8} epochs=${EPOCHS:-24} batch=${BATCH:-8} rate=${RATE:-1e-3}
+count=${COUNT:-1200} width=${WIDTH:-32} cell=${CELL:-8} epochs=${EPOCHS:-16} batch=${BATCH:-8} rate=${RATE:-4e-4}
 ranks=${RANKS:-2} seed=${SEED:-1}
 grid=${GRID:-1x${ranks}x1x1}
 out=${OUT:-$root/out/cosmoflow}
