@@ -7,9 +7,9 @@ using namespace tessera;
 struct NoStencil {};
 
 #if defined(NUMBER)
-constexpr auto net = seq(conv(2), 3);
+inline constexpr auto net = seq(conv(2), 3);
 #elif defined(FORGOT)
-constexpr auto net = seq(NoStencil{});
+inline constexpr auto net = seq(NoStencil{});
 #else
-constexpr auto net = seq(conv(2), relu());
+inline constexpr auto net = seq(conv(2), relu());
 #endif
