@@ -138,9 +138,12 @@ inline Draw draw(std::uint64_t seed, std::uint32_t index, double range) {
   const auto words = tessera::kernel::random_words(sequence(seed, index, Purpose::parameters), 0);
   Draw d{};
   std::array<double, 4> value = mean.values();
+  // Multiples of 2^-24: exact in float, so no compiler can round them otherwise (g++ 12 vectorises the way through
+  // float and double without the rounding to float).
   for (std::size_t i = 0; i < 4; ++i) {
-    d.unit[i] = static_cast<float>((words[i] + 0.5) * 0x1p-31 - 1);
-    value[i] *= 1 + range * static_cast<double>(d.unit[i]);
+    const double u = (static_cast<double>(words[i] >> 8) + 0.5) * 0x1p-23 - 1;
+    d.unit[i] = static_cast<float>(u);
+    value[i] *= 1 + range * u;
   }
   d.physical = {value[0], value[1], value[2], value[3]};
   return d;
