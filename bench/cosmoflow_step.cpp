@@ -44,6 +44,8 @@ template <int W> void measure(const Communicator& world, int steps) {
   trainer.step(x, t);
   trainer.step(x, t);
 
+  net.times(); // of the first steps
+
   std::vector<double> seconds, peaks, waits;
   for (int s = 0; s < steps; ++s) {
     world.barrier();
@@ -88,6 +90,11 @@ template <int W> void measure(const Communicator& world, int steps) {
          "operands copied because a kernel could not read them in place");
   record("cosmoflow_step", which, rss, "peak_rss_bytes", "largest rank");
   record("cosmoflow_step", which, estimate, "estimated_bytes", "largest rank, before training");
+  for (const auto& [layer, time] : net.times()) {
+    record("layer", which + " " + layer, time.forward / steps, "seconds_forward", "per step on rank 0");
+    record("layer", which + " " + layer, time.backward / steps, "seconds_backward", "per step on rank 0");
+    record("layer", which + " " + layer, time.waited / steps, "seconds_waited", "per step on rank 0");
+  }
 }
 } // namespace
 

@@ -18,4 +18,5 @@ elif [ "$sources" != "$(cat "$build/sources.txt" 2> /dev/null)" ]; then
   meson setup --reconfigure "$build" "$root"
 fi
 printf '%s\n' "$sources" > "$build/sources.txt"
-exec ninja -C "$build" -j "${TESSERA_JOBS:-$(nproc)}" -k 0 "$@"
+# nproc would count the threads that OMP_NUM_THREADS allows one process.
+exec ninja -C "$build" -j "${TESSERA_JOBS:-$(unset OMP_NUM_THREADS; nproc)}" -k 0 "$@"

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <random>
 
 using namespace tessera;
@@ -37,7 +38,39 @@ template <class T> void reduces_exactly(const Communicator& c, std::size_t count
   }
 }
 
+/// Arrays of any size take the two rounds of messages for the time of its life, where the transport has them.
+class AlwaysDirect {
+public:
+#if TESSERA_WITH_MPI
+  AlwaysDirect() { comm::detail::direct_reduction.bytes = 1; }
+  ~AlwaysDirect() { comm::detail::direct_reduction = before_; }
+#else
+  AlwaysDirect() {}
+#endif
+  AlwaysDirect(const AlwaysDirect&) = delete;
+
+private:
+#if TESSERA_WITH_MPI
+  comm::detail::DirectReduction before_ = comm::detail::direct_reduction;
+#endif
+};
+
 } // namespace
+
+TEST_CASE("all_reduce in two rounds of messages: every type and operation, arrays with fewer elements than ranks") {
+  const AlwaysDirect direct;
+  for (const std::size_t count : {std::size_t{1}, std::size_t{2}, std::size_t{5}, std::size_t{5000}})
+    on_ranks([count](const Communicator& c) {
+      reduces_exactly<float>(c, count);
+      reduces_exactly<double>(c, count);
+      reduces_exactly<std::int64_t>(c, count);
+      reduces_exactly<std::uint8_t>(c, count);
+    });
+}
+
+TEST_CASE("all_reduce of an array that is large enough for two rounds of messages") {
+  on_ranks([](const Communicator& c) { reduces_exactly<float>(c, (std::size_t{64} << 10) + 7); });
+}
 
 TEST_CASE("all_reduce: every element type, every operation, sizes from none to above one block") {
   for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1023}, std::size_t{5000}})
@@ -104,6 +137,9 @@ TEST_CASE("all_reduce of floating point gives bitwise the same on all ranks, tim
 }
 
 TEST_CASE("several reductions at once, completed in the opposite order, between messages") {
+  std::optional<AlwaysDirect> direct;
+  SUBCASE("as they come") {}
+  SUBCASE("in two rounds of messages") { direct.emplace(); }
   on_ranks([](const Communicator& c) {
     constexpr std::size_t n = 8;
     const int to = (c.rank() + 1) % c.size(), from = (c.rank() + c.size() - 1) % c.size();

@@ -121,6 +121,43 @@ TEST_CASE("the own weight gradient equals the plain loops for random problems an
   }
 }
 
+TEST_CASE("the unfolded convolution equals the plain loops for random problems, all passes, on views of any strides") {
+  constexpr std::uint64_t seed = 211;
+  INFO("seed ", seed);
+  Random random(seed);
+  for (int round = 0; round < 200; ++round) {
+    const Conv p = random_convolution(random, Unread::all);
+    INFO("round ", round, ": ", p.str());
+    const Oracle o(p, Gaps::everywhere, random);
+    kernel::ConvUnfolded conv(p);
+    Block<float> y(kernel::y_extents(p), Gaps::everywhere, random), dx(kernel::x_extents(p), Gaps::everywhere, random);
+    fill_block(y.view, 7.F), fill_block(dx.view, 7.F); // overwritten
+    conv.forward(o.x.view, o.w.view, o.bias.data(), y.view);
+    conv.backward_data(o.dy.view, o.w.view, dx.view);
+    CHECK(worst(y.read(), o.y.read(), o.y_scale.read(), o.terms()) < 1);
+    CHECK(worst(dx.read(), o.dx.read(), o.dx_scale.read(), o.terms_back()) < 1);
+    CHECK(worst_weights(conv, o) < 1);
+  }
+}
+
+TEST_CASE("layers with more weights than cells are unfolded, and reorder no weights") {
+  Random random(212);
+  Conv p = layer(32, 48, 2, 1);
+  p.n = 3;
+  const Oracle o(p, Gaps::none, random);
+  Convolution<float> conv(p);
+  Block<float> y(kernel::y_extents(p)), dx(kernel::x_extents(p)), dw(kernel::w_extents(p));
+  const long reorders = kernel::onednn_counters().weight_reorders;
+  conv.forward(o.x.view, o.w.view, nullptr, y.view);
+  conv.backward_data(o.dy.view, o.w.view, dx.view);
+  CHECK(worst(dx.read(), o.dx.read(), o.dx_scale.read(), o.terms_back()) < 1);
+  CHECK(worst_weights(conv, o) < 1);
+  CHECK(kernel::onednn_counters().weight_reorders == reorders);
+  for (Pass pass : {Pass::forward, Pass::backward_data, Pass::backward_weights})
+    CHECK(conv.implementation(pass) == "unfolded");
+  CHECK(Convolution<float>(layer(32, 48, 16, 1)).implementation(Pass::forward) != "unfolded");
+}
+
 TEST_CASE("the own direct convolution equals the plain loops, as itself and as the adjoint of another") {
   constexpr std::uint64_t seed = 209;
   INFO("seed ", seed);

@@ -199,6 +199,20 @@ TEST_CASE("network: what does not belong to it is refused on every rank in the s
   });
 }
 
+TEST_CASE("network: a second backward pass after one forward pass is refused, for gradients lie where activations lay") {
+  on_ranks({1, 2}, [](const Communicator& world) {
+    Oracle net(AnyGrid(world, {1, world.size(), 1, 1}), all_kinds(), {.batch = 1});
+    auto x = net.make_input();
+    net.forward(x, Mode::training);
+    net.backward(x);
+    CHECK_THROWS_WITH_AS(net.backward(x), doctest::Contains("call forward again"), usage_error);
+    net.for_each_gradient([](std::size_t, std::size_t) {});
+    net.forward(x, Mode::training);
+    CHECK_NOTHROW(net.backward(x));
+    net.for_each_gradient([](std::size_t, std::size_t) {});
+  });
+}
+
 TEST_CASE("network: data parallelism alone moves nothing between layers") {
   on_ranks([](const Communicator& c) {
     const AnyGrid grid(c, {c.size(), 1, 1, 1});

@@ -27,8 +27,8 @@ KNOWS = {
 
 # Headers of vendors, by how they begin, and the only file that may include them.
 VENDORS = {
-    "mpi.h": "comm/mpi.hpp",
-    "boost/mpi": "comm/mpi.hpp",
+    "mpi.h": "comm/mpi_calls.hpp",
+    "boost/mpi": "comm/mpi_calls.hpp",
     "oneapi/dnnl": "kernel/onednn.hpp",
     "dnnl": "kernel/onednn.hpp",
     "hdf5": "io/hdf5_base.hpp",
@@ -39,7 +39,7 @@ VENDORS = {
 POSIX = {"fcntl.h", "sched.h", "sys/mman.h", "sys/resource.h", "sys/stat.h", "sys/types.h", "unistd.h"}
 
 # Files that may choose by the preprocessor: what the build or the compiler offers. Algorithms never do.
-CHOOSE = {"base/config.hpp", "comm/environment.hpp", "kernel/simd.hpp", "tessera.hpp", "io/hdf5_reader.hpp",
+CHOOSE = {"base/config.hpp", "comm/environment.hpp", "kernel/simd.hpp", "space/memory.hpp", "tessera.hpp", "io/hdf5_reader.hpp",
           "io/hdf5_writer.hpp", *VENDORS.values()}
 
 MOST_LINES = 600
@@ -136,15 +136,15 @@ GOOD = {
     "base/config.hpp": "#if defined(__CUDACC__)\n#endif\n#include <string>\n",
     "layout/layout.hpp": "#include <tessera/base/config.hpp>\n",
     "move/halo.hpp": "#include <tessera/layout/layout.hpp>\n// #include <mpi.h>\n/* #include <hdf5.h> */\n",
-    "comm/mpi.hpp": "#include <mpi.h>\n#include <boost/mpi/environment.hpp>\n",
+    "comm/mpi_calls.hpp": "#include <mpi.h>\n#include <boost/mpi/environment.hpp>\n",
     "tessera.hpp": "#include <tessera/move/halo.hpp>\n",
 }
 BAD = {
     "a lower row includes a higher one": ("layout/bad.hpp", "#include <tessera/move/halo.hpp>\n", "layout/ may not know"),
     "the lowest row includes the whole": ("base/bad.hpp", "#include <tessera/tessera.hpp>\n", "base/ may not know"),
     "spaces and tabs hide nothing": ("base/bad.hpp", " #\tinclude\t<tessera/layout/layout.hpp>\n", "base/ may not know"),
-    "MPI outside its wrapper": ("move/bad.hpp", "#include <mpi.h>\n", "comm/mpi.hpp alone"),
-    "Boost.MPI outside its wrapper": ("tensor/bad.hpp", "#include <boost/mpi/request.hpp>\n", "comm/mpi.hpp alone"),
+    "MPI outside its wrapper": ("move/bad.hpp", "#include <mpi.h>\n", "comm/mpi_calls.hpp alone"),
+    "Boost.MPI outside its wrapper": ("tensor/bad.hpp", "#include <boost/mpi/request.hpp>\n", "comm/mpi_calls.hpp alone"),
     "oneDNN outside its wrapper": ("layer/bad.hpp", "#include <oneapi/dnnl/dnnl.hpp>\n", "kernel/onednn.hpp alone"),
     "oneDNN by its old name": ("layer/bad.hpp", "#include <dnnl.h>\n", "kernel/onednn.hpp alone"),
     "HDF5 outside its wrapper": ("train/bad.hpp", "#include <hdf5.h>\n", "io/hdf5_base.hpp alone"),

@@ -11,11 +11,11 @@
 // Example: run_threads(4, [](Communicator c) { auto n = c.all_reduce(1); /* n == 4 on each of the four ranks */ });
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <tessera/comm/combine.hpp>
 #include <tessera/comm/communicator.hpp>
 #include <thread>
 
@@ -82,45 +82,6 @@ void await(ThreadWorld& world, std::unique_lock<std::mutex>& lock, std::conditio
     watchdog.check(op);
     // Short slices, because failures and the watchdog are seen only when awake.
     changed.wait_until(lock, std::chrono::system_clock::now() + std::chrono::milliseconds(10));
-  }
-}
-
-/// Sums wrap like those of unsigned numbers.
-template <class T> T combine(Reduce how, T a, T b) {
-  switch (how) {
-  case Reduce::min: return b < a ? b : a;
-  case Reduce::max: return a < b ? b : a;
-  case Reduce::sum: break;
-  }
-  if constexpr (std::is_integral_v<T>) {
-    using U = std::make_unsigned_t<T>;
-    return static_cast<T>(static_cast<U>(static_cast<U>(a) + static_cast<U>(b)));
-  } else
-    return a + b;
-}
-
-/// Every buffer receives the reduction over all of them, taken in their order.
-template <class T> void reduce_in_order(std::span<const std::span<std::byte>> buffers, Reduce how) {
-  constexpr std::size_t block = 1024;
-  std::array<T, block> result, next;
-  const std::size_t count = buffers[0].size() / sizeof(T);
-  for (std::size_t first = 0; first < count; first += block) {
-    const std::size_t n = std::min(block, count - first), offset = first * sizeof(T), bytes = n * sizeof(T);
-    std::memcpy(result.data(), buffers[0].data() + offset, bytes);
-    for (const auto& buffer : buffers.subspan(1)) {
-      std::memcpy(next.data(), buffer.data() + offset, bytes);
-      for (std::size_t i = 0; i < n; ++i) result[i] = combine(how, result[i], next[i]);
-    }
-    for (const auto& buffer : buffers) std::memcpy(buffer.data() + offset, result.data(), bytes);
-  }
-}
-inline void reduce_in_order(std::span<const std::span<std::byte>> buffers, Element element, Reduce how) {
-  switch (element) {
-  case Element::f32: return reduce_in_order<float>(buffers, how);
-  case Element::f64: return reduce_in_order<double>(buffers, how);
-  case Element::i32: return reduce_in_order<std::int32_t>(buffers, how);
-  case Element::i64: return reduce_in_order<std::int64_t>(buffers, how);
-  case Element::u8: return reduce_in_order<std::uint8_t>(buffers, how);
   }
 }
 
@@ -193,9 +154,12 @@ private:
     const Part& first = *round.parts[0];
     switch (first.kind) {
     case Kind::all_reduce: {
-      std::vector<std::span<std::byte>> buffers;
-      for (const auto& part : round.parts) buffers.push_back(part->buffer);
-      return reduce_in_order(buffers, first.element, first.how);
+      std::vector<std::span<const std::byte>> buffers;
+      for (const auto& part : round.parts) buffers.emplace_back(part->buffer);
+      reduce_in_order(buffers, first.buffer, first.element, first.how);
+      for (const auto& part : std::span(round.parts).subspan(1))
+        if (!first.buffer.empty()) std::memcpy(part->buffer.data(), first.buffer.data(), first.buffer.size());
+      return;
     }
     case Kind::broadcast: {
       const std::span<std::byte> from = round.parts[static_cast<std::size_t>(first.root)]->buffer;

@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <tessera/kernel/conv_direct.hpp>
+#include <tessera/kernel/conv_unfold.hpp>
 #include <tessera/kernel/conv_weights.hpp>
 #include <tessera/kernel/onednn.hpp>
 #include <tessera/kernel/optimizer.hpp>
@@ -43,27 +44,41 @@ private:
   Conv p_;
 };
 
-/// Takes this library's kernels where they are the faster ones: on processors with AVX2 oneDNN unfolds x for the weight
-/// gradient, and its backward-data pass does not saturate the units on wide blocks; with AVX-512 oneDNN does both well.
+/// Chooses per problem and pass, by what was measured to be the faster one:
+///  - more weights than cells: matrix products on unfolded x, all passes;
+///  - weight gradients where oneDNN has no direct kernel (processors without AVX-512): this library's own;
+///  - data gradients of wide blocks whose input channels fill two vectors: this library's own;
+///  - all else: oneDNN.
 template <> class Convolution<float> : public OnednnConvolution {
 public:
   explicit Convolution(const Conv& p) : OnednnConvolution(p) {
+    if (ConvUnfolded::pays(p)) {
+      unfolded_.emplace(p);
+      return;
+    }
+    if (simd_bytes < 32 || p.n * p.ci * p.co * product(p.in) * product(p.out) == 0) return;
     const std::string theirs = OnednnConvolution::implementation(Pass::backward_weights);
-    const bool direct = theirs.find("jit") != std::string::npos && theirs.find("gemm") == std::string::npos;
-    if (theirs == "none" || direct || simd_bytes < 32) return;
-    weights_.emplace(p);
+    if (theirs.find("jit") == std::string::npos || theirs.find("gemm") != std::string::npos) weights_.emplace(p);
     // Whole panels of channels, and enough cells to repay the packing of the weights.
     const bool wide = p.ci % (2 * simd_lanes<float>) == 0 && p.in[2] >= 16 && product(p.in) >= 4096;
     if (wide && has_adjoint_problem(p)) data_.emplace(adjoint_problem(p));
   }
 
-  /// The implementation that runs the pass: "tessera", or the name that oneDNN reports.
+  /// The implementation that runs the pass: "tessera", "unfolded", or the name that oneDNN reports.
   std::string implementation(Pass pass) {
+    if (unfolded_) return "unfolded";
     if ((pass == Pass::backward_weights && weights_) || (pass == Pass::backward_data && data_)) return "tessera";
     return OnednnConvolution::implementation(pass);
   }
+  /// y = act(bias + w * x). `bias` may be null.
+  void forward(const View<const float, 5>& x, const View<const float, 5>& w, const float* bias,
+               const View<float, 5>& y) {
+    if (unfolded_) return unfolded_->forward(x, w, bias, y);
+    OnednnConvolution::forward(x, w, bias, y);
+  }
   /// dx = the adjoint applied to dy. Writes the whole of dx.
   void backward_data(const View<const float, 5>& dy, const View<const float, 5>& w, const View<float, 5>& dx) {
+    if (unfolded_) return unfolded_->backward_data(dy, w, dx);
     if (!data_) return OnednnConvolution::backward_data(dy, w, dx);
     check_extents("the weights", w.extents, w_extents(problem()));
     data_->run(dy, adjoint_weights(w), nullptr, dx);
@@ -71,11 +86,13 @@ public:
   /// dw, db = or += the gradients of <dy, conv(x)>
   void backward_weights(const View<const float, 5>& x, const View<const float, 5>& dy, const View<float, 5>& dw,
                         float* db, Gradient mode) {
+    if (unfolded_) return unfolded_->backward_weights(x, dy, dw, db, mode);
     if (!weights_) return OnednnConvolution::backward_weights(x, dy, dw, db, mode);
     weights_->run(x, dy, dw, db, mode);
   }
 
 private:
+  std::optional<ConvUnfolded> unfolded_;
   std::optional<ConvWeights<float>> weights_;
   std::optional<ConvDirect<float>> data_;
 };

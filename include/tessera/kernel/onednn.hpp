@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
@@ -45,8 +46,14 @@ template <class F> auto onednn(const std::string& what, const F& f) {
   }
 }
 
+/// Layers keep their primitives themselves. oneDNN's own cache would hold on to the code of every shape that ever was,
+/// up to 1024 of them, so it is made small, unless the user has given its size in the environment.
 inline const dnnl::engine& onednn_engine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  static const dnnl::engine engine = [] {
+    if (!std::getenv("DNNL_PRIMITIVE_CACHE_CAPACITY") && !std::getenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY"))
+      dnnl::set_primitive_cache_capacity(32);
+    return dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return engine;
 }
 /// Ranks may be threads: each has its own stream.
@@ -183,12 +190,30 @@ struct OnednnPass {
   OnednnWeights weights;
 };
 
-/// dw += from, db += from_b or the same with =: oneDNN only overwrites, so accumulation goes through a second block.
+} // namespace detail
+
+/// to += from
 inline void add_floats(const float* from, float* to, long count) {
   for (long i = 0; i < count; ++i) to[i] += from[i];
 }
 
-} // namespace detail
+/// An operand of a matrix product, row-major; stored the other way round if `transposed`.
+struct Matrix {
+  bool transposed = false;
+  const float* data = nullptr;
+};
+
+/// C (m x n) = or += A (m x k) B (k x n), row-major and dense.
+inline void onednn_gemm(const Matrix& a, const Matrix& b, long m, long n, long k, float* c, Gradient mode) {
+  if (k == 0 && mode == Gradient::overwrite) std::fill_n(c, m * n, 0.F);
+  if (m == 0 || n == 0 || k == 0) return;
+  const auto status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.F, a.data,
+                                 a.transposed ? m : k, b.data, b.transposed ? k : n,
+                                 mode == Gradient::overwrite ? 0.F : 1.F, c, n);
+  if (status != dnnl_success)
+    throw backend_error(text("oneDNN: matrix product ", m, "x", n, "x", k, ": code ", int(status)));
+  onednn_counters().executions.fetch_add(1, std::memory_order_relaxed);
+}
 
 /// One convolution problem with its primitives. x and y are dense sample by sample (dense_samples); where the batch is
 /// dense too, one primitive does it all. Not thread safe: one object a thread.
@@ -273,8 +298,8 @@ public:
                     pass.call.run();
                     pass.weights.take(to);
                     if (!add) return;
-                    detail::add_floats(to, dw.data, weights);
-                    if (db) detail::add_floats(to_bias, db, p_.co);
+                    add_floats(to, dw.data, weights);
+                    if (db) add_floats(to_bias, db, p_.co);
                   });
   }
 
@@ -405,8 +430,8 @@ public:
     call.point(DNNL_ARG_DIFF_BIAS, to_bias);
     call.run();
     if (!add) return;
-    detail::add_floats(to, dw, weights);
-    if (db) detail::add_floats(to_bias, db, p_.co);
+    add_floats(to, dw, weights);
+    if (db) add_floats(to_bias, db, p_.co);
   }
 
 private:

@@ -151,20 +151,22 @@ template <class T> void pooling(const Pooling& p, const View<const T, 5>& x, con
 template <class T>
 void pooling_backward(const Pooling& p, const View<const T, 5>& x, const View<const T, 5>& dy, const View<T, 5>& dx,
                       Activation act, double slope) {
-  fill_block(dx, T{});
+  std::vector<T> memory(std::size_t(dx.size())); // dx may lie in the memory of x
+  const View<T, 5> sum(memory.data(), dx.extents);
   for_each_index(whole(dy.extents), [&](const Index<5>& i) {
     const detail::PoolWindows w = detail::windows(p, {{i[2], i[3], i[4]}});
     if (w.taps().empty()) return;
     if (p.kind == Pool::max) {
-      dx[detail::at(i[0], i[1], detail::first_maximum(p, x, i[0], i[1], w))] += dy[i];
+      sum[detail::at(i[0], i[1], detail::first_maximum(p, x, i[0], i[1], w))] += dy[i];
       return;
     }
     const T share = dy[i] / detail::divisor<T>(p, w);
     for_each_index(w.taps(),
-                   [&](const Index<3>& tap) { dx[detail::at(i[0], i[1], detail::cell_of(p, w, tap))] += share; });
+                   [&](const Index<3>& tap) { sum[detail::at(i[0], i[1], detail::cell_of(p, w, tap))] += share; });
   });
-  if (act != Activation::none)
-    for_each_index(whole(dx.extents), [&](const Index<5>& i) { dx[i] *= activation_slope(act, slope, x[i]); });
+  for_each_index(whole(dx.extents), [&](const Index<5>& i) {
+    dx[i] = act == Activation::none ? sum[i] : sum[i] * activation_slope(act, slope, x[i]);
+  });
 }
 
 /// y = act(b + W x); all row-major, W is (co, ci), `b` may be null.

@@ -54,7 +54,8 @@ public:
   /// y = layer(x). Exchanges the halo of x, which stays in x for the backward pass.
   virtual void forward(Pass<T>& pass, Field& x, Field& y) = 0;
   /// From dy (the gradient of the loss with respect to y, which it may overwrite): parameter gradients, and *dx unless
-  /// dx is null (the first layer of a network needs none). Gradients keep the layout of their tensors.
+  /// dx is null (the first layer of a network needs none). Gradients keep the layout of their tensors. Where the plan
+  /// says so (NetworkPlan::in_place), *dx lies in the memory of x, and y in that of dy.
   virtual void backward(Pass<T>& pass, Field& x, const Field& y, Field& dy, Field* dx) = 0;
   /// Asks the layer to multiply the dx it writes by the derivative of the activation that made x. False: it cannot, and
   /// the layer that made x does it in a pass of its own.
@@ -86,6 +87,20 @@ inline LocalWindow local_window(const Box<5>& out, const Stencil& s, const Exten
   return l;
 }
 
+/// The cells of `outer` outside `inner` (dims d,h,w), as boxes that do not overlap.
+inline std::vector<Box<5>> shell(Box<5> outer, const Box<5>& inner) {
+  std::vector<Box<5>> boxes;
+  for (int k = 2; k < 5; ++k) { // peel the rims off, dim after dim, until the inner box remains
+    Box<5> low = outer, high = outer;
+    low.hi[k] = inner.lo[k];
+    high.lo[k] = inner.hi[k];
+    if (!low.empty()) boxes.push_back(low);
+    if (!high.empty()) boxes.push_back(high);
+    outer.lo[k] = inner.lo[k], outer.hi[k] = inner.hi[k];
+  }
+  return boxes;
+}
+
 /// The outputs of this rank in two parts: those whose inputs the rank owns, computed while the halo travels, and the
 /// rims that need the halo. No rims if nothing is exchanged or no output is free of the halo.
 struct OverlapParts {
@@ -107,15 +122,7 @@ inline OverlapParts overlap_parts(const Box<5>& out, const Box<5>& owned, const 
     while (interior.hi[k] > interior.lo[k] && !inside(interior.hi[k] - 1)) --interior.hi[k];
   }
   if (interior.empty()) return p;
-  Box<5> rest = out; // peel the rims off, dim after dim, until the interior remains
-  for (int k = 2; k < 5; ++k) {
-    Box<5> low = rest, high = rest;
-    low.hi[k] = interior.lo[k];
-    high.lo[k] = interior.hi[k];
-    if (!low.empty()) p.rims.push_back(low);
-    if (!high.empty()) p.rims.push_back(high);
-    rest.lo[k] = interior.lo[k], rest.hi[k] = interior.hi[k];
-  }
+  p.rims = shell(out, interior);
   p.interior = interior;
   return p;
 }

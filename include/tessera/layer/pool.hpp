@@ -42,8 +42,12 @@ public:
 
   void backward(Pass<T>& pass, Field& x, const Field&, Field& dy, Field* dx) override {
     if (!dx) return;
-    if (!covers_input_) Blocks<Space>::fill(dx->view(), T{});
     const Box<5> need = halo_.need();
+    // Not all of dx at first: average pooling may find it in the memory of x.
+    if (need.empty())
+      Blocks<Space>::fill(dx->view(), T{});
+    else if (!covers_input_)
+      for (const Box<5>& unread : shell(dx->store(), need)) Blocks<Space>::fill(dx->view(unread), T{});
     if (!need.empty())
       Backend::pool_backward(problem(out_, need), std::as_const(x).view(need), std::as_const(dy).view(), dx->view(need),
                              absorbed_.kind, absorbed_.slope);

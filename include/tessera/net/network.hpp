@@ -9,6 +9,7 @@
 // Example: Network<CosmoFlow<64>, float, cpu> model(grid, {.batch = 4, .seed = 1});
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <tessera/layer/make.hpp>
 #include <tessera/layer/user.hpp>
@@ -20,6 +21,12 @@ struct NetworkOptions {
   long batch = 1;         ///< samples per step over all ranks; smaller steps are allowed, larger ones are not
   std::uint64_t seed = 1; ///< of initial weights and dropout
   int moments = 2;        ///< per parameter, of the optimizer to come; counted before anything is allocated
+};
+
+/// Seconds that a layer took on this rank.
+struct LayerTime {
+  double forward = 0, backward = 0;
+  double waited = 0; ///< of both, for messages
 };
 
 template <class T, class Backend> class AnyNetwork {
@@ -42,7 +49,7 @@ public:
     for (std::size_t e = 0; e < plan_.edges(); ++e) {
       const auto size = std::size_t(plan_.edge_block(e, grid_.rank()).volume());
       values_.emplace_back(e == 0 ? 0 : size);
-      if (e > 0) largest[e % 2] = std::max(largest[e % 2], size);
+      if (e > 0 && !plan_.in_place(e)) largest[e % 2] = std::max(largest[e % 2], size);
     }
     for (int i = 0; i < 2; ++i) error_signals_[i] = Buffer<T, Space>(largest[i]);
     for (const PlanStep& s : plan_.steps()) grid_.over(s.out.layout().mask(Placement::Kind::split));
@@ -70,6 +77,7 @@ public:
   const Field& forward(Field& x, Mode mode, std::uint64_t step = 0) {
     Program& p = bind(x);
     for (std::size_t k = 0; k < p.layers.size(); ++k) {
+      const Clock clock(p.times[k].forward, p.times[k].waited);
       p.passes[k].mode = mode, p.passes[k].step = step;
       p.layers[k]->forward(p.passes[k], value(p, k, x), p.values[k]);
     }
@@ -80,10 +88,15 @@ public:
   /// From output_gradient(): all parameter gradients, each on its way to being summed over the ranks.
   void backward(Field& x) {
     TESSERA_REQUIRE(current_ && current_->plan.input() == x.map(), "backward: call forward with the same tensor first");
+    TESSERA_REQUIRE(!current_->spent, "backward: a second time after one forward pass; some gradients have taken the "
+                                      "place of activations, so call forward again");
     Program& p = *current_;
-    for (std::size_t k = p.layers.size(); k-- > 0;)
+    p.spent = true;
+    for (std::size_t k = p.layers.size(); k-- > 0;) {
+      const Clock clock(p.times[k].backward, p.times[k].waited);
       p.layers[k]->backward(p.passes[k], value(p, k, x), p.values[k], p.gradients[k],
                             k > 0 ? &p.gradients[k - 1] : nullptr);
+    }
   }
 
   /// A layer's parameters: where they lie, and the sum of their gradients on its way.
@@ -115,13 +128,40 @@ public:
     return all;
   }
 
+  /// Where the time of this rank went, layer by layer, in the steps of the full batch since the last call.
+  std::vector<std::pair<std::string, LayerTime>> times() {
+    std::vector<std::pair<std::string, LayerTime>> all;
+    Program& p = program(options_.batch);
+    for (std::size_t k = 0; k < p.layers.size(); ++k)
+      all.emplace_back(text(p.plan.steps()[k].layer, ".", p.plan.steps()[k].spec.name()),
+                       std::exchange(p.times[k], LayerTime{}));
+    return all;
+  }
+
 private:
+  /// Adds the seconds of its life, and those of them spent waiting for messages.
+  class Clock {
+  public:
+    Clock(double& seconds, double& waited) : seconds_(seconds), waited_(waited) {}
+    Clock(const Clock&) = delete;
+    ~Clock() {
+      seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+      waited_ += comm::seconds_waited() - waited_before_;
+    }
+
+  private:
+    double &seconds_, &waited_;
+    double waited_before_ = comm::seconds_waited();
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  };
   /// The layers for one batch size; all sizes share the memory.
   struct Program {
     NetworkPlan plan;
     std::vector<std::unique_ptr<Layer<T, Space>>> layers;
     std::vector<Pass<T>> passes;
+    std::vector<LayerTime> times;
     std::vector<Field> values, gradients; ///< of the outputs of the steps
+    bool spent = true; ///< a backward pass has used up what the forward pass left
   };
 
   Program& program(long samples) {
@@ -134,7 +174,8 @@ private:
     for (std::size_t k = 0; k < p.plan.steps().size(); ++k) {
       const PlanStep& s = p.plan.steps()[k];
       p.values.emplace_back(grid_, s.out, p.plan.edge_block(k + 1, r), values_[k + 1].data());
-      p.gradients.emplace_back(grid_, s.out, p.plan.edge_block(k + 1, r), error_signals_[(k + 1) % 2].data());
+      T* const gradient = (p.plan.in_place(k + 1) ? values_[k + 1] : error_signals_[(k + 1) % 2]).data();
+      p.gradients.emplace_back(grid_, s.out, p.plan.edge_block(k + 1, r), gradient);
     }
     for (std::size_t k = 0; k < p.plan.steps().size(); ++k) {
       const PlanStep& s = p.plan.steps()[k];
@@ -148,6 +189,7 @@ private:
       p.layers.push_back(std::move(layer));
       p.passes.push_back(pass_for(s));
     }
+    p.times.resize(p.layers.size());
     return programs_.emplace(samples, std::move(p)).first->second;
   }
   Program& bind(Field& x) {
@@ -157,6 +199,7 @@ private:
                     p.plan.input().extents(), " with its own block boundaries; make it with make_input()");
     x.reserve(p.plan.edge_block(0, grid_.rank()));
     current_ = &p;
+    p.spent = false;
     return p;
   }
   Field& value(Program& p, std::size_t k, Field& x) { return k == 0 ? x : p.values[k - 1]; }
@@ -173,7 +216,10 @@ private:
       (i.bias ? pass.bias_gradients : pass.weight_gradients) = std::span<T>(gradients_.data() + i.offset, i.count);
     }
     const Communicator& world = grid_.world();
-    pass.poke = [&world] { world.progress(); };
+    pass.poke = [this, &world] {
+      world.progress();
+      for (Bucket& b : started_) b.pending.test();
+    };
     if (count > 0) {
       const unsigned axes = s.out.layout().mask(Placement::Kind::split);
       pass.gradients_ready = [this, offset, count, axes] {

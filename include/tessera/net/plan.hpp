@@ -40,8 +40,11 @@ NetworkDescription describe(const Sequence<N, U...>& net, const Input& input, co
 /// Bytes on one rank.
 struct MemoryEstimate {
   std::uint64_t activations = 0, gradients = 0, parameters = 0, optimizer = 0, halo_buffers = 0;
-  std::uint64_t scratch = 0; ///< operands copied because a kernel cannot use them where they lie
-  std::uint64_t total() const { return activations + gradients + parameters + optimizer + halo_buffers + scratch; }
+  std::uint64_t scratch = 0;    ///< operands copied because a kernel cannot use them where they lie
+  std::uint64_t reductions = 0; ///< parts of other ranks' weight gradients on their way
+  std::uint64_t total() const {
+    return activations + gradients + parameters + optimizer + halo_buffers + scratch + reductions;
+  }
 };
 
 /// One layer that runs, after activations have been taken in.
@@ -133,6 +136,14 @@ public:
   Box<5> edge_block(std::size_t e, int r) const { return e < steps_.size() ? block(e, r) : output().box(r); }
   std::size_t edges() const { return steps_.size() + 1; }
 
+  /// True if the gradient of edge e takes the place of its values: average pooling reads each cell of its input just
+  /// before it writes that cell's gradient, and the layer before it needs its output no more.
+  bool in_place(std::size_t e) const {
+    if (e == 0 || e >= steps_.size()) return false;
+    const LayerSpec &after = steps_[e].spec, &before = steps_[e - 1].spec;
+    return after.kind == LayerKind::pool && after.pool == kernel::Pool::average && before.kind == LayerKind::conv;
+  }
+
   /// What rank r will allocate for training with an optimizer that keeps `moments` values per parameter.
   MemoryEstimate memory(int r, std::size_t element, int moments) const {
     MemoryEstimate m;
@@ -140,7 +151,7 @@ public:
     for (std::size_t e = 0; e < edges(); ++e) {
       const auto bytes = std::uint64_t(edge_block(e, r).volume()) * element;
       m.activations += bytes;
-      if (e > 0) largest[e % 2] = std::max(largest[e % 2], bytes);
+      if (e > 0 && !in_place(e)) largest[e % 2] = std::max(largest[e % 2], bytes);
       if (e == steps_.size()) continue;
       m.halo_buffers += 2 * (bytes - std::uint64_t(steps_[e].in.box(r).volume()) * element);
       m.scratch += scratch(e, r) * element;
@@ -148,6 +159,15 @@ public:
     m.gradients = largest[0] + largest[1];
     m.parameters = 2 * std::uint64_t(parameter_count_) * element;
     m.optimizer = std::uint64_t(moments) * parameter_count_ * element;
+    for (const PlanStep& s : steps_) {
+      std::uint64_t ranks = 1, count = 0;
+      const unsigned axes = s.out.layout().mask(Placement::Kind::split);
+      for (std::size_t a = 0; a < std::size_t(grid_.axes); ++a)
+        if (axes >> a & 1U) ranks *= std::uint64_t(grid_.size[a]);
+      for (const ParameterInfo& p : parameters_)
+        if (p.layer == s.layer) count += p.count;
+      m.reductions += count * element * (ranks - 1) / ranks;
+    }
     return m;
   }
 

@@ -18,6 +18,9 @@
 #include <new>
 #include <string>
 #include <string_view>
+#if __has_include(<sys/mman.h>)
+#include <sys/mman.h>
+#endif
 #include <tessera/base/error.hpp>
 #include <type_traits>
 #include <utility>
@@ -56,6 +59,9 @@ struct host {
   static constexpr bool host_accessible = true;
   /// Cache lines, and what vector units like.
   static constexpr std::size_t alignment = 64;
+  /// Blocks from this size on begin on a huge page and ask for such pages: activations are walked in long strides, and
+  /// with small pages a good part of that time goes into looking up addresses.
+  static constexpr std::size_t huge_page = std::size_t{2} << 20;
 
   /// Work in order; on the host each call has finished when it returns.
   struct Stream {
@@ -69,13 +75,20 @@ struct host {
 
   static void* allocate(std::size_t bytes) {
     try {
-      return ::operator new (bytes, std::align_val_t{alignment});
+      void* p = ::operator new (bytes, alignment_of(bytes));
+#ifdef MADV_HUGEPAGE // a hint: where it is refused, small pages serve
+      if (bytes >= huge_page) ::madvise(p, bytes, MADV_HUGEPAGE);
+#endif
+      return p;
     } catch (const std::bad_alloc&) {
       throw usage_error(text("out of memory: ", bytes, " bytes of host memory are not to be had; ",
                              "use more ranks or a smaller sample or batch"));
     }
   }
-  static void deallocate(void* p) noexcept { ::operator delete (p, std::align_val_t{alignment}); }
+  static void deallocate(void* p, std::size_t bytes) noexcept { ::operator delete (p, alignment_of(bytes)); }
+  static constexpr std::align_val_t alignment_of(std::size_t bytes) {
+    return std::align_val_t{bytes >= huge_page ? huge_page : alignment};
+  }
   static void zero(void* p, std::size_t bytes, Stream = {}) {
     if (bytes) std::memset(p, 0, bytes);
   }
@@ -123,7 +136,7 @@ private:
     std::size_t bytes = 0;
     void operator()(T* p) const noexcept {
       allocation_counter().gave(bytes);
-      Space::deallocate(p);
+      Space::deallocate(p, bytes);
     }
   };
   std::unique_ptr<T, Free> p_;
