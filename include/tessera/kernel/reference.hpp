@@ -8,6 +8,7 @@
 
 #include <tessera/base/copy.hpp>
 #include <tessera/kernel/check.hpp>
+#include <vector>
 
 namespace tessera::kernel {
 
