@@ -21,6 +21,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RANKS = (2, 3, 4, 6, 8)
 # The folders whose tests also run as several processes.
 PARALLEL = ("comm", "tensor", "move", "expr", "layer", "net", "train", "io", "examples")
+# Whole programs, each with the program of the build that it needs.
+PROGRAMS = {"ends": "tests/ends", "cosmoflow": "examples/cosmoflow"}
 STRUCTURE = ("layering", "house", "headers", "compile_fail", "docs", "package")
 SUMMARY = re.compile(r"^tessera-tests: (\S+) ranks=(\d+) cases=(\d+)/(\d+)\b", re.MULTILINE)
 
@@ -161,6 +163,10 @@ class Suite:
             for name in STRUCTURE:
                 yield Run(f"structure/{name}", [sys.executable, str(ROOT / "tests" / "structure" / f"{name}.py"), "--build",
                                                 str(self.build)], cores=self.cores, limit=900)
+            for name, program in PROGRAMS.items():
+                if (self.build / program).exists():
+                    yield Run(f"programs/{name}", [sys.executable, str(ROOT / "tests" / "programs" / f"{name}.py"),
+                                                   "--build", str(self.build)], cores=self.cores, limit=900)
         programs = sorted(p for p in tests.glob("test_*") if p.is_file() and os.access(p, os.X_OK))
         for p in programs:
             yield Run(f"{p.name} 1", [str(p)], limit=o.limit, directory=tests / "run" / f"{p.name}-1")

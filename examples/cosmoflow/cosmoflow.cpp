@@ -2,15 +2,14 @@
 //
 //   mpirun -n 2 cosmoflow --data universes --width 64 --epochs 20 --out out
 #include "feed.hpp"
-#include "network.hpp"
 #include "options.hpp"
 #include "report.hpp"
+#include "training.hpp"
 #include <sys/resource.h>
 #include <tessera/base/progress.hpp>
 #include <tessera/comm/environment.hpp>
 #include <tessera/net/memory.hpp>
 #include <tessera/tensor/gather.hpp>
-#include <tessera/train/checkpoint.hpp>
 
 namespace {
 using namespace tessera;
@@ -29,12 +28,12 @@ std::size_t pieces(const std::vector<long>& ids, long batch) {
 using Net = CosmoFlowNet;
 
 /// Predictions for `ids` on every rank.
-Predictions predict(Net& net, Feed<Net>& feed, const io::VolumeSet& set, const std::vector<long>& ids) {
+Predictions predict(Net& net, Feed& feed, const io::VolumeSet& set, const std::vector<long>& ids) {
   Predictions p;
   const long batch = net.options().batch;
   feed.start(piece(ids, batch, 0));
   for (std::size_t k = 0; k < pieces(ids, batch); ++k) {
-    const auto b = feed.finish(Feed<Net>::Augment::no, 0);
+    const auto b = feed.finish(Feed::Augment::no, 0);
     const std::vector<float> y = gather(net.forward(*b.x, Mode::inference));
     for (std::size_t i = 0; i < b.ids.size(); ++i) {
       p.samples.push_back(b.ids[i]);
@@ -58,20 +57,15 @@ int train(Environment& env, const Options& o) {
   const bool speaks = world.rank() == 0;
   Grid<4> grid(world, o.grid_sizes(world.size()));
 
-  const io::VolumeReader reader({.dataset = "full",
-                                 .channels = 4,
-                                 .sample = {{o.width, o.width, o.width}},
-                                 .transform = io::Transform::log1p,
-                                 .cut = o.tiles ? io::Cut::tiles : io::Cut::whole,
-                                 .labels = "unitPar",
-                                 .label_count = 4});
-  const io::VolumeSet set = io::VolumeSet::open(world, o.data, reader, {.seed = o.seed});
+  const Universes universes = open_universes(world, o.data, o.width, o.tiles, o.seed);
+  const io::VolumeSet& set = universes.set;
   TESSERA_REQUIRE(!set.train.empty() && !set.validation.empty() && !set.test.empty(), "--data ", o.data, ": ",
                   set.list.files.size(),
                   " files are too few to split by universe into training, validation and test; "
                   "give at least 3");
 
-  const auto made = make_network(o.width, grid, {.batch = std::min(o.batch, long(set.train.size())), .seed = o.seed});
+  const auto made = make_network(o.width, o.norm == "batch" ? cosmoflow::Norm::batch : cosmoflow::Norm::none, grid,
+                                  {.batch = std::min(o.batch, long(set.train.size())), .seed = o.seed});
   Net& net = *made;
   const std::uint64_t steps_per_epoch = pieces(set.train, net.options().batch);
   const std::uint64_t all_steps = steps_per_epoch * std::uint64_t(o.epochs);
@@ -79,7 +73,7 @@ int train(Environment& env, const Options& o) {
                              : o.schedule == "linear" ? linear_decay(all_steps, 0.01)
                                                       : cosine(all_steps, 0.01))
                                 .warm_up(std::min(steps_per_epoch, all_steps / 4));
-  Trainer trainer(net, adam{.rate = o.rate}, mean_squared_error{}, schedule);
+  CosmoFlowTrainer trainer(net, adam{.rate = o.rate}, mean_squared_error{}, schedule);
   const std::string memory = memory_report(net, int(trainer.moment_count));
   if (speaks) std::fputs(memory.c_str(), stdout);
 
@@ -117,7 +111,7 @@ int train(Environment& env, const Options& o) {
   if (speaks && o.resume.empty() && o.predict.empty()) std::filesystem::remove(out / "metrics.jsonl");
 
   const auto limit = o.store_gib > 0 ? std::uint64_t(o.store_gib * double(1 << 30)) : io::SampleStore::unbounded;
-  Feed feed(net, set, reader, limit, o.seed);
+  Feed feed(net, universes, limit, o.seed);
   const long batch = net.options().batch;
   if (checkpoint.empty()) // from a few universes: the numbers only have to be about right, and the same for ever
     standard = feed.measure(std::span(set.train).first(std::min(set.train.size(), std::size_t(16))));
@@ -125,11 +119,12 @@ int train(Environment& env, const Options& o) {
 
   double seconds_per_step = 0, samples_per_second = 0;
   if (o.predict.empty()) {
-    using Augment = Feed<Net>::Augment;
+    using Augment = Feed::Augment;
     const long to_do = long(steps_per_epoch) * std::max(0, o.epochs - epoch);
     Progress progress(to_do, "steps", speaks ? Progress::Style::automatic : Progress::Style::silent);
     long done = 0, trained = 0;
     double training_seconds = 0;
+    auto saved = Clock::now();
     std::string said;
     for (; epoch < o.epochs; ++epoch) {
       const std::vector<long> order = io::shuffled(set.train, o.seed, std::uint64_t(epoch));
@@ -162,6 +157,10 @@ int train(Environment& env, const Options& o) {
                     "epoch %d/%d  train %.4f  validation Omega_m %.3f sigma_8 %.3f n_s %.3f H_0 %.3f", epoch + 1,
                     o.epochs, loss, validation[0], validation[1], validation[2], validation[3]);
       said = line;
+      // Short epochs would spend their time on checkpoints; rank 0 looks at the clock for all.
+      const bool due = world.all_reduce(speaks && since(saved) > 60 ? 1 : 0) == 1;
+      if (!due && epoch + 1 < o.epochs) continue;
+      saved = Clock::now();
       std::map<std::string, io::Value> numbers{
           {"epoch", std::int64_t(epoch + 1)}, {"width", std::int64_t(o.width)}, {"seed", std::int64_t(o.seed)}};
       for (std::size_t q = 0; q < 4; ++q)
@@ -188,11 +187,11 @@ int train(Environment& env, const Options& o) {
   record(final_record);
   agree(world, [&] {
     if (!speaks) return;
-    std::vector<std::string> universes;
+    std::vector<std::string> names;
     for (long id : test.samples)
-      universes.push_back(
+      names.push_back(
           std::filesystem::path(set.list.files[std::size_t(set.list.samples[std::size_t(id)].file)]).filename());
-    write_predictions(out / "predictions.csv", test, universes);
+    write_predictions(out / "predictions.csv", test, names);
   });
   if (speaks) {
     std::printf("%s\n", final_record.json().c_str());

@@ -15,6 +15,9 @@ std::optional<Options> parse(int argc, char** argv, bool prints) {
   app.add_option("--batch", o.batch, "samples per step over all ranks")->capture_default_str();
   app.add_option("--epochs", o.epochs, "passes over the training samples")->capture_default_str();
   app.add_option("--rate", o.rate, "learning rate of Adam")->capture_default_str();
+  app.add_option("--norm", o.norm, "none, or batch: batch normalisation over all ranks after each convolution")
+      ->check(CLI::IsMember({"none", "batch"}))
+      ->capture_default_str();
   app.add_option("--schedule", o.schedule,
                  "of the rate: constant, linear (decay to 1 %) or cosine; all warm up for one epoch")
       ->check(CLI::IsMember({"constant", "linear", "cosine"}))

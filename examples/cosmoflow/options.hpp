@@ -10,7 +10,7 @@
 #include <tessera/base/error.hpp>
 
 struct Options {
-  std::string data = "universes", out = "out", grid, resume, predict, schedule = "linear";
+  std::string data = "universes", out = "out", grid, resume, predict, schedule = "linear", norm = "none";
   int width = 64, epochs = 20;
   long batch = 4;
   double rate = 5e-4;

@@ -17,6 +17,8 @@ INCLUDE = ROOT / "include"
 class Cases:
     """Counts named checks and prints those that fail, and in the end the line that tests/run.py reads."""
 
+    kind = "structure"
+
     def __init__(self, name):
         self.name, self.passed, self.total = name, 0, 0
 
@@ -30,7 +32,7 @@ class Cases:
         print(f"note: {text}", flush=True)
 
     def finish(self):
-        print(f"tessera-tests: structure/{self.name} ranks=1 cases={self.passed}/{self.total}")
+        print(f"tessera-tests: {self.kind}/{self.name} ranks=1 cases={self.passed}/{self.total}")
         sys.exit(0 if self.passed == self.total else 1)
 
 

@@ -8,6 +8,7 @@
 
 #include <tessera/backend/reference.hpp>
 #include <tessera/kernel/cpu.hpp>
+#include <tessera/kernel/normalisation.hpp>
 #include <tessera/kernel/optimizer.hpp>
 #include <tessera/kernel/pointwise.hpp>
 #include <tessera/kernel/pooling.hpp>
@@ -43,6 +44,26 @@ struct cpu : reference {
   }
   template <class T> static void sum_channels(const View<const T, 5>& dy, T* db) {
     kernel::sum_channels(dy, db, kernel::Gradient::overwrite);
+  }
+  template <class T> static void channel_sums(const View<const T, 5>& x, double* sums) {
+    kernel::channel_sums(x, sums);
+  }
+  template <class T> static void channel_squares(const View<const T, 5>& x, const T* mean, double* sums) {
+    kernel::channel_squares(x, mean, sums);
+  }
+  template <class T>
+  static void scale_shift(const View<const T, 5>& x, const T* scale, const T* shift, kernel::Activation a, double slope,
+                          const View<T, 5>& y) {
+    kernel::scale_shift(x, scale, shift, a, slope, y);
+  }
+  template <class T>
+  static void normalisation_sums(const View<const T, 5>& x, const View<const T, 5>& dy, const T* mean, double* sums) {
+    kernel::normalisation_sums(x, dy, mean, sums);
+  }
+  template <class T>
+  static void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& dy, const T* a, const T* b,
+                                     const T* e, const View<T, 5>& dx) {
+    kernel::normalisation_backward(x, dy, a, b, e, dx);
   }
   template <class T>
   static void sgd(std::span<T> p, std::span<const T> g, std::span<T> v, double rate, double momentum) {

@@ -76,6 +76,27 @@ struct reference {
   template <class T> static void sum_channels(const View<const T, 5>& dy, T* db) {
     kernel::reference::sum_channels(dy, db, kernel::Gradient::overwrite);
   }
+  // The passes of batch normalisation: see kernel/normalisation.hpp.
+  template <class T> static void channel_sums(const View<const T, 5>& x, double* sums) {
+    kernel::reference::channel_sums(x, sums);
+  }
+  template <class T> static void channel_squares(const View<const T, 5>& x, const T* mean, double* sums) {
+    kernel::reference::channel_squares(x, mean, sums);
+  }
+  template <class T>
+  static void scale_shift(const View<const T, 5>& x, const T* scale, const T* shift, kernel::Activation a, double slope,
+                          const View<T, 5>& y) {
+    kernel::reference::scale_shift(x, scale, shift, a, slope, y);
+  }
+  template <class T>
+  static void normalisation_sums(const View<const T, 5>& x, const View<const T, 5>& dy, const T* mean, double* sums) {
+    kernel::reference::normalisation_sums(x, dy, mean, sums);
+  }
+  template <class T>
+  static void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& dy, const T* a, const T* b,
+                                     const T* e, const View<T, 5>& dx) {
+    kernel::reference::normalisation_backward(x, dy, a, b, e, dx);
+  }
   template <class T>
   static void dropout(const View<const T, 5>& x, const View<T, 5>& y, const Index<5>& origin, const Extents<5>& global,
                       double keep, std::uint64_t seed, std::uint64_t layer, std::uint64_t step) {

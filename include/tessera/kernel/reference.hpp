@@ -170,6 +170,42 @@ void pooling_backward(const Pooling& p, const View<const T, 5>& x, const View<co
   });
 }
 
+// The passes of batch normalisation, as kernel/normalisation.hpp describes them.
+
+template <class T> void channel_sums(const View<const T, 5>& x, double* sums) {
+  std::fill_n(sums, x.extents[1], 0.0);
+  for_each_index(whole(x.extents), [&](const Index<5>& i) { sums[i[1]] += static_cast<double>(x[i]); });
+}
+template <class T> void channel_squares(const View<const T, 5>& x, const T* mean, double* sums) {
+  std::fill_n(sums, x.extents[1], 0.0);
+  for_each_index(whole(x.extents), [&](const Index<5>& i) {
+    const double d = static_cast<double>(x[i]) - static_cast<double>(mean[i[1]]);
+    sums[i[1]] += d * d;
+  });
+}
+template <class T>
+void scale_shift(const View<const T, 5>& x, const T* scale, const T* shift, Activation act, double slope,
+                 const View<T, 5>& y) {
+  for_each_index(whole(x.extents), [&](const Index<5>& i) {
+    y[i] = activate(act, slope, static_cast<T>(scale[i[1]] * x[i] + shift[i[1]]));
+  });
+}
+template <class T>
+void normalisation_sums(const View<const T, 5>& x, const View<const T, 5>& dy, const T* mean, double* sums) {
+  const long channels = x.extents[1];
+  std::fill_n(sums, 2 * channels, 0.0);
+  for_each_index(whole(x.extents), [&](const Index<5>& i) {
+    const double g = static_cast<double>(dy[i]);
+    sums[i[1]] += g;
+    sums[channels + i[1]] += g * (static_cast<double>(x[i]) - static_cast<double>(mean[i[1]]));
+  });
+}
+template <class T>
+void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& dy, const T* a, const T* b, const T* e,
+                            const View<T, 5>& dx) {
+  for_each_index(whole(x.extents), [&](const Index<5>& i) { dx[i] = a[i[1]] * dy[i] + b[i[1]] * x[i] + e[i[1]]; });
+}
+
 /// y = act(b + W x); all row-major, W is (co, ci), `b` may be null.
 template <class T> void dense(const Dense& p, const T* x, const T* w, const T* b, T* y) {
   for (long n = 0; n < p.n; ++n)

@@ -26,6 +26,7 @@ template <class T> struct Pass {
   std::span<const T> biases{};
   std::span<T> weight_gradients{};
   std::span<T> bias_gradients{};
+  std::span<T> state{}; ///< values that a layer keeps from step to step and that belong in checkpoints
   /// Called once by a layer with parameters as soon as its gradients are complete on this rank.
   std::function<void()> gradients_ready{};
   /// Moves pending communication on; called between kernels.

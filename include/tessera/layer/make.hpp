@@ -6,6 +6,7 @@
 
 #include <tessera/layer/conv.hpp>
 #include <tessera/layer/local.hpp>
+#include <tessera/layer/normalise.hpp>
 #include <tessera/layer/pool.hpp>
 
 namespace tessera {
@@ -23,6 +24,7 @@ make_layer(const LayerSpec& spec, InputActivation fused, const AnyGrid& grid, co
   case LayerKind::redistribute: return std::make_unique<RedistributeLayer<T, Backend>>(grid, in, out);
   case LayerKind::flatten: return std::make_unique<FlattenLayer<T, Backend>>(box);
   case LayerKind::dense: return std::make_unique<DenseLayer<T, Backend>>(spec, fused, grid, in);
+  case LayerKind::batch_norm: return std::make_unique<BatchNormLayer<T, Backend>>(spec, fused, grid, in);
   case LayerKind::user: break; // its type is known to the network's model only
   }
   throw usage_error(text("layer kind ", static_cast<int>(spec.kind), " is not known"));

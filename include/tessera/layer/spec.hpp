@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-enum class LayerKind : int { conv, pool, activation, dropout, redistribute, flatten, dense, user };
+enum class LayerKind : int { conv, pool, activation, dropout, redistribute, flatten, dense, batch_norm, user };
 
 /// Whether an average divides by the whole window or by its cells inside the global tensor.
 enum class PaddingCounts : int { yes, no };
@@ -34,6 +34,8 @@ struct LayerSpec {
   PaddingCounts padding_counts = PaddingCounts::yes; ///< average pool
   double keep = 1;                                   ///< dropout: the probability of keeping an element
   Layout layout{};                                   ///< to
+  double epsilon = 0;                                ///< batch_norm: added to the variance
+  double momentum = 0;                               ///< batch_norm: of the running statistics
   int user = -1;                                     ///< user: which of the sequence's own layer types
 
   constexpr LayerSpec with_bias(double start = 0) const {
@@ -55,6 +57,7 @@ struct LayerSpec {
     case LayerKind::redistribute: return "to";
     case LayerKind::flatten: return "flatten";
     case LayerKind::dense: return "dense";
+    case LayerKind::batch_norm: return "batch_norm";
     case LayerKind::user: return "user layer";
     }
     return "?";
@@ -94,5 +97,15 @@ constexpr LayerSpec to(Layout l) { return {.kind = LayerKind::redistribute, .lay
 constexpr LayerSpec flatten() { return {.kind = LayerKind::flatten}; }
 /// Fully connected, with bias (0 unless .with_bias(start)). Weights (co, ci). Follows flatten().
 constexpr LayerSpec dense(int channels) { return {.kind = LayerKind::dense, .channels = channels, .bias = true}; }
+
+/// gamma (x - mean) / sqrt(variance + epsilon) + beta per channel (Ioffe and Szegedy 2015). In training with the mean and
+/// the variance of the whole batch on all ranks; in inference with running ones, which follow with weight `momentum`.
+/// Variances as in PyTorch: biased to normalise, unbiased in the running statistics. Weights gamma (c), biases beta (c).
+struct BatchNorm {
+  double epsilon = 1e-5, momentum = 0.1;
+};
+constexpr LayerSpec batch_norm(BatchNorm how = {}) {
+  return {.kind = LayerKind::batch_norm, .bias = true, .epsilon = how.epsilon, .momentum = how.momentum};
+}
 
 } // namespace tessera

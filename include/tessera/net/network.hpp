@@ -45,6 +45,7 @@ public:
     require_memory(grid_, plan_, sizeof(T), options.moments);
     parameters_ = Buffer<T, Space>(plan_.parameter_count());
     gradients_ = Buffer<T, Space>(plan_.parameter_count());
+    state_ = Buffer<T, Space>(plan_.state_count());
     std::size_t largest[2] = {0, 0};
     for (std::size_t e = 0; e < plan_.edges(); ++e) {
       const auto size = std::size_t(plan_.edge_block(e, grid_.rank()).volume());
@@ -117,6 +118,8 @@ public:
 
   std::span<T> parameters() { return {parameters_.data(), parameters_.size()}; }
   std::span<const T> parameters() const { return {parameters_.data(), parameters_.size()}; }
+  /// Running statistics; plan().states() says which lies where.
+  std::span<T> state() { return {state_.data(), state_.size()}; }
   std::span<T> gradients() { return {gradients_.data(), gradients_.size()}; }
 
   /// What the layers move on this rank in one training step of the full batch, in order.
@@ -215,6 +218,9 @@ private:
       (i.bias ? pass.biases : pass.weights) = std::span<const T>(parameters_.data() + i.offset, i.count);
       (i.bias ? pass.bias_gradients : pass.weight_gradients) = std::span<T>(gradients_.data() + i.offset, i.count);
     }
+    const std::size_t states = std::size_t(plan_.infos()[std::size_t(s.layer)].state);
+    for (const ParameterInfo& i : plan_.states())
+      if (i.layer == s.layer && pass.state.empty()) pass.state = {state_.data() + i.offset, states};
     const Communicator& world = grid_.world();
     pass.poke = [this, &world] {
       world.progress();
@@ -233,13 +239,14 @@ private:
   }
   void initialise() {
     for (const ParameterInfo& i : plan_.parameters()) {
-      const LayerSpec& s = plan_.layers()[std::size_t(i.layer)];
       T* const at = parameters_.data() + i.offset;
-      if (i.bias)
-        Backend::fill(at, i.count, static_cast<T>(s.bias_value));
+      if (i.start)
+        Backend::fill(at, i.count, static_cast<T>(*i.start));
       else
-        Backend::initialise(at, i.extents, s.init, options_.seed, std::uint64_t(i.layer));
+        Backend::initialise(at, i.extents, plan_.layers()[std::size_t(i.layer)].init, options_.seed,
+                            std::uint64_t(i.layer));
     }
+    for (const ParameterInfo& i : plan_.states()) Backend::fill(state_.data() + i.offset, i.count, static_cast<T>(*i.start));
   }
 
   AnyGrid grid_;
@@ -247,7 +254,7 @@ private:
   NetworkOptions options_;
   UserLayers user_layers_;
   NetworkPlan plan_;
-  Buffer<T, Space> parameters_, gradients_;
+  Buffer<T, Space> parameters_, gradients_, state_;
   std::vector<Buffer<T, Space>> values_;
   Buffer<T, Space> error_signals_[2];
   std::map<long, Program> programs_;
@@ -286,6 +293,8 @@ template <class Model, class T, class Backend> class Network : public AnyNetwork
                 "tessera: dense needs 1x1x1 volumes; put flatten() before it");
   static_assert(walked.fault != Fault::bad_keep_probability, "tessera: dropout(keep) needs 0 < keep <= 1");
   static_assert(walked.fault != Fault::negative_slope, "tessera: leaky_relu(slope) needs slope >= 0");
+  static_assert(walked.fault != Fault::bad_normalisation,
+                "tessera: batch_norm needs epsilon > 0 and 0 < momentum <= 1");
   static_assert(walked.fault != Fault::unknown_layer, "tessera: a user layer without its type; name it in seq(...)");
   static_assert(walked.fault != Fault::another_number_of_axes,
                 "tessera: to(place(...)) places another number of grid axes than the network's layout");

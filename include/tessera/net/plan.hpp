@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <tessera/layer/layer.hpp>
 #include <tessera/layer/operand.hpp>
 #include <tessera/net/walk.hpp>
@@ -62,6 +63,7 @@ struct ParameterInfo {
   bool bias = false;
   Extents<5> extents{}; ///< (co, ci, kd, kh, kw), stored channels-last; biases (co, 1, 1, 1, 1)
   std::size_t offset = 0, count = 0;
+  std::optional<double> start{}; ///< the value all begin with; none: drawn at random
 };
 
 class NetworkPlan {
@@ -100,9 +102,11 @@ public:
         break;
       }
       case LayerKind::activation:
+      case LayerKind::batch_norm:
       case LayerKind::dropout: break;
       }
-      const bool takes_in = s.kind == LayerKind::conv || s.kind == LayerKind::dense;
+      const bool takes_in =
+          s.kind == LayerKind::conv || s.kind == LayerKind::dense || s.kind == LayerKind::batch_norm;
       if (takes_in && k + 1 < layers_.size() && layers_[k + 1].kind == LayerKind::activation) {
         step.fused = {layers_[k + 1].activation, layers_[k + 1].slope};
         ++k;
@@ -117,6 +121,9 @@ public:
   const std::vector<LayerInfo>& infos() const { return infos_; }
   const std::vector<ParameterInfo>& parameters() const { return parameters_; }
   std::size_t parameter_count() const { return parameter_count_; }
+  /// What layers keep from step to step besides parameters: running statistics.
+  const std::vector<ParameterInfo>& states() const { return states_; }
+  std::size_t state_count() const { return state_count_; }
   long batch() const { return batch_; }
   const GridShape& grid() const { return grid_; }
   const Map<5>& input() const { return steps_.front().in; }
@@ -141,7 +148,8 @@ public:
   bool in_place(std::size_t e) const {
     if (e == 0 || e >= steps_.size()) return false;
     const LayerSpec &after = steps_[e].spec, &before = steps_[e - 1].spec;
-    return after.kind == LayerKind::pool && after.pool == kernel::Pool::average && before.kind == LayerKind::conv;
+    return after.kind == LayerKind::pool && after.pool == kernel::Pool::average &&
+           (before.kind == LayerKind::conv || before.kind == LayerKind::batch_norm);
   }
 
   /// What rank r will allocate for training with an optimizer that keeps `moments` values per parameter.
@@ -157,7 +165,7 @@ public:
       m.scratch += scratch(e, r) * element;
     }
     m.gradients = largest[0] + largest[1];
-    m.parameters = 2 * std::uint64_t(parameter_count_) * element;
+    m.parameters = (2 * std::uint64_t(parameter_count_) + state_count_) * element;
     m.optimizer = std::uint64_t(moments) * parameter_count_ * element;
     for (const PlanStep& s : steps_) {
       std::uint64_t ranks = 1, count = 0;
@@ -250,14 +258,20 @@ private:
   void place_parameters() {
     for (std::size_t k = 0; k < layers_.size(); ++k) {
       const LayerInfo& i = infos_[k];
-      const auto add = [&](const char* what, bool bias, const Extents<5>& e, long count) {
+      const auto add = [&](std::vector<ParameterInfo>& to, std::size_t& total, const char* what, bool bias,
+                           const Extents<5>& e, std::optional<double> start) {
+        const long count = e[0] ? product(e) : 0;
         if (count == 0) return;
-        parameters_.push_back({text(k, ".", layers_[k].name(), ".", what), static_cast<int>(k), bias, e,
-                               parameter_count_, std::size_t(count)});
-        parameter_count_ += std::size_t(count);
+        to.push_back({text(k, ".", layers_[k].name(), ".", what), static_cast<int>(k), bias, e, total,
+                      std::size_t(count), start});
+        total += std::size_t(count);
       };
-      add("weight", false, i.weights, i.weights[0] ? product(i.weights) : 0);
-      add("bias", true, {{i.biases, 1, 1, 1, 1}}, i.biases);
+      const bool norm = layers_[k].kind == LayerKind::batch_norm;
+      add(parameters_, parameter_count_, "weight", false, i.weights, norm ? std::optional(1.0) : std::nullopt);
+      add(parameters_, parameter_count_, "bias", true, {{i.biases, 1, 1, 1, 1}}, layers_[k].bias_value);
+      if (!norm) continue;
+      add(states_, state_count_, "running_mean", true, {{i.state / 2, 1, 1, 1, 1}}, 0.0);
+      add(states_, state_count_, "running_variance", true, {{i.state / 2, 1, 1, 1, 1}}, 1.0);
     }
   }
 
@@ -266,7 +280,8 @@ private:
   std::vector<LayerInfo> infos_;
   std::vector<PlanStep> steps_;
   std::vector<ParameterInfo> parameters_;
-  std::size_t parameter_count_ = 0;
+  std::vector<ParameterInfo> states_;
+  std::size_t parameter_count_ = 0, state_count_ = 0;
   long batch_ = 0;
 };
 

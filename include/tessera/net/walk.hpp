@@ -24,6 +24,7 @@ enum class Fault : int {
   dense_without_flatten,
   bad_keep_probability,
   negative_slope,
+  bad_normalisation,
   unknown_layer,
   another_number_of_axes,
   pending_sum,
@@ -46,6 +47,7 @@ constexpr const char* fault_text(Fault f) {
   case Fault::bad_keep_probability: return "dropout(keep) needs 0 < keep <= 1";
   case Fault::unknown_layer: return "a user layer without its type; name it in seq(...) of the model";
   case Fault::negative_slope: return "leaky_relu(slope) needs slope >= 0: its derivative is recovered from its output";
+  case Fault::bad_normalisation: return "batch_norm needs epsilon > 0 and 0 < momentum <= 1";
   case Fault::another_number_of_axes:
     return "a layout places another number of grid axes than the network's; give "
            "to(place(...)) one placement per axis";
@@ -61,6 +63,7 @@ struct LayerInfo {
   Layout layout_in{}, layout_out{};
   Extents<5> weights{}; ///< (co, ci, kd, kh, kw); product 0 for none
   long biases = 0;
+  long state = 0; ///< values kept from step to step that are no parameters
   double flop = 0; ///< forward, one sample, convolutions and dense layers
   constexpr long parameters() const { return (weights[0] ? product(weights) : 0) + biases; }
 };
@@ -120,6 +123,12 @@ constexpr LayerInfo infer(const LayerSpec& s, const Extents<4>& in, const Layout
     break;
   case LayerKind::dropout:
     if (!(s.keep > 0 && s.keep <= 1)) fail(Fault::bad_keep_probability);
+    break;
+  case LayerKind::batch_norm:
+    if (!(s.epsilon > 0) || !(s.momentum > 0 && s.momentum <= 1)) fail(Fault::bad_normalisation);
+    i.weights = {{in[0], 1, 1, 1, 1}};
+    i.biases = in[0];
+    i.state = 2 * in[0];
     break;
   case LayerKind::redistribute:
     if (const Fault f = check_layout(s.layout, layout.axes); f != Fault::none) fail(f);

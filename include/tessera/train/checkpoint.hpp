@@ -31,7 +31,7 @@ template <class T> void from_logical(const ParameterInfo& p, const std::vector<T
   std::size_t k = 0;
   for_each_index(whole(p.extents), [&](const Index<5>& i) { view[i] = v[k++]; });
 }
-/// Calls f(array name, parameter, values) for the parameters and each moment of a trainer.
+/// Calls f(array name, parameter, values) for the parameters, their moments and the running statistics of a trainer.
 template <class Trainer, class F> void for_each_array(Trainer& t, F&& f) {
   using Optimizer = std::remove_cvref_t<decltype(t.optimizer())>;
   for (const ParameterInfo& p : t.model().plan().parameters()) {
@@ -39,6 +39,8 @@ template <class Trainer, class F> void for_each_array(Trainer& t, F&& f) {
     for (std::size_t m = 0; m < Optimizer::moments.size(); ++m)
       f(text(Optimizer::moments[m], "/", p.name), p, t.moment(m).data() + p.offset);
   }
+  for (const ParameterInfo& p : t.model().plan().states())
+    f(text("state/", p.name), p, t.model().state().data() + p.offset);
 }
 } // namespace detail
 
