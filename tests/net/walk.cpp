@@ -45,6 +45,8 @@ static_assert(is(fault_of(seq(conv(2), to(place(n, n)), dense(3))), Fault::dense
 static_assert(is(fault_of(seq(dropout(0))), Fault::bad_keep_probability, 0));
 static_assert(is(fault_of(seq(dropout(1), dropout(1.5))), Fault::bad_keep_probability, 1));
 static_assert(is(fault_of(seq(conv(1), leaky_relu(-0.1))), Fault::negative_slope, 1));
+static_assert(is(fault_of(seq(conv(1), batch_norm({.epsilon = 0}))), Fault::bad_normalisation, 1));
+static_assert(is(fault_of(seq(batch_norm({.momentum = 1.5}))), Fault::bad_normalisation, 0));
 static_assert(is(fault_of(seq(conv(1), to(place(n)))), Fault::another_number_of_axes, 1));
 static_assert(is(fault_of(seq(conv(1), to(place(n, sum)))), Fault::pending_sum, 1));
 static_assert(is(fault_of(seq(conv(1), to(place(n, c)))), Fault::split_channel, 1));
@@ -100,6 +102,8 @@ template <int W> constexpr bool passes_through(std::initializer_list<std::pair<l
 static_assert(cosmoflow_walk<128>.parameters() == 9'437'636);
 static_assert(cosmoflow_walk<256>.parameters() == 9'437'636);
 static_assert(cosmoflow_walk<512>.parameters() == 9'437'636);
+static_assert(walk(CosmoFlow<128, cosmoflow::Norm::batch>::net, CosmoFlow<128>::input, CosmoFlow<128>::layout)
+                  .parameters() == 9'439'652);
 static_assert(passes_through<128>({{128, 16}, {64, 16}, {64, 32}, {32, 32}, {32, 64}, {16, 64}, {8, 128}, {4, 128},
                                    {4, 256}, {2, 256}, {2, 256}, {2, 256}}));
 static_assert(passes_through<256>({{256, 16}, {128, 16}, {128, 32}, {64, 32}, {64, 64}, {32, 64}, {16, 128}, {8, 128},

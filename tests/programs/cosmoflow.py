@@ -9,7 +9,7 @@ import programs
 PARAMETERS = ("Omega_m", "sigma_8", "n_s", "H_0")
 FINAL = {"event", "ranks", "grid", "width", "epochs", "test_mse", "seconds_per_step", "samples_per_second", "bytes_read",
          "halo_bytes_per_step", "peak_rss_bytes"}
-TRAIN = ("--width", 32, "--batch", 4, "--rate", 3e-4, "--no-plots")
+TRAIN = ("--width", 32, "--batch", 4, "--norm", "batch", "--rate", 3e-4, "--no-plots")
 
 
 def records(folder):

@@ -52,18 +52,18 @@ struct cpu : reference {
     kernel::channel_squares(x, mean, sums);
   }
   template <class T>
-  static void scale_shift(const View<const T, 5>& x, const T* scale, const T* shift, kernel::Activation a, double slope,
-                          const View<T, 5>& y) {
-    kernel::scale_shift(x, scale, shift, a, slope, y);
+  static void normalise(const View<const T, 5>& x, const T* mean, const T* scale, const T* beta, kernel::Activation a,
+                        double slope, const View<T, 5>& y) {
+    kernel::normalise(x, mean, scale, beta, a, slope, y);
   }
   template <class T>
   static void normalisation_sums(const View<const T, 5>& x, const View<const T, 5>& dy, const T* mean, double* sums) {
     kernel::normalisation_sums(x, dy, mean, sums);
   }
   template <class T>
-  static void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& dy, const T* a, const T* b,
-                                     const T* e, const View<T, 5>& dx) {
-    kernel::normalisation_backward(x, dy, a, b, e, dx);
+  static void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& dy, const T* mean, const T* a,
+                                     const T* b, const T* e, const View<T, 5>& dx) {
+    kernel::normalisation_backward(x, dy, mean, a, b, e, dx);
   }
   template <class T>
   static void sgd(std::span<T> p, std::span<const T> g, std::span<T> v, double rate, double momentum) {

@@ -84,18 +84,18 @@ struct reference {
     kernel::reference::channel_squares(x, mean, sums);
   }
   template <class T>
-  static void scale_shift(const View<const T, 5>& x, const T* scale, const T* shift, kernel::Activation a, double slope,
-                          const View<T, 5>& y) {
-    kernel::reference::scale_shift(x, scale, shift, a, slope, y);
+  static void normalise(const View<const T, 5>& x, const T* mean, const T* scale, const T* beta, kernel::Activation a,
+                        double slope, const View<T, 5>& y) {
+    kernel::reference::normalise(x, mean, scale, beta, a, slope, y);
   }
   template <class T>
   static void normalisation_sums(const View<const T, 5>& x, const View<const T, 5>& dy, const T* mean, double* sums) {
     kernel::reference::normalisation_sums(x, dy, mean, sums);
   }
   template <class T>
-  static void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& dy, const T* a, const T* b,
-                                     const T* e, const View<T, 5>& dx) {
-    kernel::reference::normalisation_backward(x, dy, a, b, e, dx);
+  static void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& dy, const T* mean, const T* a,
+                                     const T* b, const T* e, const View<T, 5>& dx) {
+    kernel::reference::normalisation_backward(x, dy, mean, a, b, e, dx);
   }
   template <class T>
   static void dropout(const View<const T, 5>& x, const View<T, 5>& y, const Index<5>& origin, const Extents<5>& global,

@@ -7,7 +7,7 @@
 // are contiguous.
 //
 // May know: base, kernel/problem.hpp, pointwise.hpp, workspace.hpp.
-// Example: channel_sums<float>(x, sums);  ...  scale_shift<float>(x, scale, shift, Activation::relu, 0, y);
+// Example: channel_sums<float>(x, sums);  ...  normalise<float>(x, mean, scale, beta, Activation::relu, 0, y);
 #pragma once
 
 #include <tessera/kernel/pointwise.hpp>
@@ -63,10 +63,10 @@ template <class T> void channel_squares(const View<const T, 5>& x, const T* mean
       sums);
 }
 
-/// y = act(scale[c] * x + shift[c])
+/// y = act(scale[c] * (x - mean[c]) + beta[c]): the mean goes first, so that a large one costs no digits.
 template <class T>
-void scale_shift(const View<const T, 5>& x, const T* scale, const T* shift, Activation a, double slope,
-                 const View<T, 5>& y) {
+void normalise(const View<const T, 5>& x, const T* mean, const T* scale, const T* beta, Activation a, double slope,
+               const View<T, 5>& y) {
   check_extents("y", y.extents, x.extents);
   detail::require_channels(x), detail::require_channels(y);
   with_activation<T>(a, slope, [&](const auto& act) {
@@ -74,7 +74,8 @@ void scale_shift(const View<const T, 5>& x, const T* scale, const T* shift, Acti
       T* to = &y(i[0], 0, i[1], i[2], 0);
       for (long w = 0; w < x.extents[4]; ++w, from += x.strides[4], to += y.strides[4])
         map_elements(
-            to, x.extents[1], [&act](auto v, auto s, auto b) { return act.value(s * v + b); }, from, scale, shift);
+            to, x.extents[1], [&act](auto v, auto m, auto s, auto b) { return act.value(s * (v - m) + b); }, from, mean,
+            scale, beta);
     });
   });
 }
@@ -95,10 +96,10 @@ void normalisation_sums(const View<const T, 5>& x, const View<const T, 5>& dy, c
       sums);
 }
 
-/// dx = a[c] * dy + b[c] * x + e[c]
+/// dx = a[c] * dy + b[c] * (x - mean[c]) + e[c]
 template <class T>
-void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& dy, const T* a, const T* b, const T* e,
-                            const View<T, 5>& dx) {
+void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& dy, const T* mean, const T* a,
+                            const T* b, const T* e, const View<T, 5>& dx) {
   check_extents("dx", dx.extents, x.extents);
   detail::require_channels(dx);
   detail::for_each_row(x, [&](const T* from, const Index<3>& i) {
@@ -106,8 +107,8 @@ void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& d
     T* to = &dx(i[0], 0, i[1], i[2], 0);
     for (long w = 0; w < x.extents[4]; ++w, from += x.strides[4], g += dy.strides[4], to += dx.strides[4])
       map_elements(
-          to, x.extents[1], [](auto gv, auto v, auto ca, auto cb, auto ce) { return ca * gv + (cb * v + ce); }, g, from,
-          a, b, e);
+          to, x.extents[1], [](auto gv, auto v, auto m, auto ca, auto cb, auto ce) { return ca * gv + (cb * (v - m) + ce); },
+          g, from, mean, a, b, e);
   });
 }
 

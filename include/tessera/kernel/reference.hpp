@@ -184,10 +184,11 @@ template <class T> void channel_squares(const View<const T, 5>& x, const T* mean
   });
 }
 template <class T>
-void scale_shift(const View<const T, 5>& x, const T* scale, const T* shift, Activation act, double slope,
-                 const View<T, 5>& y) {
+void normalise(const View<const T, 5>& x, const T* mean, const T* scale, const T* beta, Activation act, double slope,
+               const View<T, 5>& y) {
   for_each_index(whole(x.extents), [&](const Index<5>& i) {
-    y[i] = activate(act, slope, static_cast<T>(scale[i[1]] * x[i] + shift[i[1]]));
+    const long c = i[1];
+    y[i] = activate(act, slope, static_cast<T>(scale[c] * (x[i] - mean[c]) + beta[c]));
   });
 }
 template <class T>
@@ -201,9 +202,12 @@ void normalisation_sums(const View<const T, 5>& x, const View<const T, 5>& dy, c
   });
 }
 template <class T>
-void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& dy, const T* a, const T* b, const T* e,
-                            const View<T, 5>& dx) {
-  for_each_index(whole(x.extents), [&](const Index<5>& i) { dx[i] = a[i[1]] * dy[i] + b[i[1]] * x[i] + e[i[1]]; });
+void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& dy, const T* mean, const T* a,
+                            const T* b, const T* e, const View<T, 5>& dx) {
+  for_each_index(whole(x.extents), [&](const Index<5>& i) {
+    const long c = i[1];
+    dx[i] = a[c] * dy[i] + b[c] * (x[i] - mean[c]) + e[c];
+  });
 }
 
 /// y = act(b + W x); all row-major, W is (co, ci), `b` may be null.

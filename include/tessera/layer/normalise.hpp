@@ -4,8 +4,8 @@
 // pieces (never E[x^2] - E[x]^2), so that any grid normalises as one rank would. As PyTorch does, the biased variance
 // normalises and the unbiased one goes into the running statistics. Inference takes those, and moves nothing.
 //
-// With N values per channel over all ranks, s = 1 / sqrt(variance + epsilon), g = the gradient of the normalised value
-// times gamma's factor:  dx = gamma s (dy - sum(dy) / N - xhat sum(dy xhat) / N),  dgamma = sum(dy xhat), dbeta = sum(dy).
+// With N values per channel over all ranks and s = 1 / sqrt(variance + epsilon):
+//   dx = gamma s (dy - sum(dy) / N - xhat sum(dy xhat) / N),  dgamma = sum(dy xhat),  dbeta = sum(dy).
 //
 // May know: base to move, kernel (through Backend), layer/layer.hpp.
 // Example: BatchNormLayer<float, cpu> l(batch_norm(), {}, grid, x.map());  l.forward(pass, x, y);
@@ -25,7 +25,7 @@ public:
       : fused_(fused), epsilon_(spec.epsilon), momentum_(spec.momentum), box_(map.box(grid.rank())),
         ranks_(grid.over(map.layout().mask(Placement::Kind::split))), channels_(map.extents()[1]),
         count_(double(product(map.extents())) / double(std::max(1L, channels_))), sums_(std::size_t(2 * channels_)),
-        mean_(std::size_t(channels_)), inverse_(mean_), scale_(mean_), shift_(mean_), third_(mean_) {}
+        mean_(std::size_t(channels_)), inverse_(mean_), scale_(mean_), of_x_(mean_), constant_(mean_) {}
 
   Box<5> need() const override { return box_; }
   void activation_is_absorbed() override { absorbed_ = true; }
@@ -54,12 +54,9 @@ public:
         mean_[c] = running_mean[c];
         inverse_[c] = static_cast<T>(1 / std::sqrt(static_cast<double>(running_variance[c]) + epsilon_));
       }
-    for (std::size_t c = 0; c < mean_.size(); ++c) {
-      scale_[c] = pass.weights[c] * inverse_[c];
-      shift_[c] = pass.biases[c] - mean_[c] * scale_[c];
-    }
+    for (std::size_t c = 0; c < mean_.size(); ++c) scale_[c] = pass.weights[c] * inverse_[c];
     trained_ = pass.mode == Mode::training;
-    Backend::scale_shift(in, scale_.data(), shift_.data(), fused_.kind, fused_.slope, y.view(box_));
+    Backend::normalise(in, mean_.data(), scale_.data(), pass.biases.data(), fused_.kind, fused_.slope, y.view(box_));
     pass.poke();
   }
 
@@ -81,12 +78,12 @@ public:
       std::fill(sums_.begin(), sums_.end(), 0.0); // running statistics are constants
     for (std::size_t c = 0; c < mean_.size(); ++c) {
       const double s = static_cast<double>(inverse_[c]);
-      const double slope = -static_cast<double>(scale_[c]) * s * s * with_x[c] / count_;
-      shift_[c] = static_cast<T>(slope);
-      third_[c] = static_cast<T>(-static_cast<double>(scale_[c]) * sums_[c] / count_ -
-                                 slope * static_cast<double>(mean_[c]));
+      const double scale = static_cast<double>(scale_[c]);
+      of_x_[c] = static_cast<T>(-scale * s * s * with_x[c] / count_);
+      constant_[c] = static_cast<T>(-scale * sums_[c] / count_);
     }
-    Backend::normalisation_backward(in, g, scale_.data(), shift_.data(), third_.data(), dx->view(box_));
+    Backend::normalisation_backward(in, g, mean_.data(), scale_.data(), of_x_.data(), constant_.data(),
+                                    dx->view(box_));
     pass.poke();
   }
 
@@ -102,7 +99,7 @@ private:
   long channels_;
   double count_; ///< values per channel, over all ranks
   std::vector<double> sums_;
-  std::vector<T> mean_, inverse_, scale_, shift_, third_;
+  std::vector<T> mean_, inverse_, scale_, of_x_, constant_; ///< scale = gamma * inverse; of dx: factors of x - mean and 1
   bool absorbed_ = false, trained_ = false;
 };
 
