@@ -6,6 +6,7 @@
 
 namespace bench {
 
+/// Lanes of the widest vectors of the target.
 #if defined(__AVX512F__)
 inline constexpr int lanes = 16;
 #elif defined(__AVX__)
@@ -13,10 +14,11 @@ inline constexpr int lanes = 8;
 #else
 inline constexpr int lanes = 4;
 #endif
-using Vector [[gnu::vector_size(lanes * sizeof(float))]] = float;
+template <int L> struct VectorOf { using type [[gnu::vector_size(L * sizeof(float))]] = float; };
 
 /// GFLOP/s (2 per lane and multiply-add) of chains that are independent and fill the pipelines, over about `seconds`.
-inline double fma_peak(double seconds = 0.2) {
+template <int L = lanes> double fma_peak(double seconds = 0.2) {
+  using Vector = typename VectorOf<L>::type;
   constexpr int chains = 12;
   Vector a[chains];
   for (int k = 0; k < chains; ++k) a[k] = Vector{} + 1.0F + static_cast<float>(k);
@@ -29,7 +31,7 @@ inline double fma_peak(double seconds = 0.2) {
       for (int k = 0; k < chains; ++k) a[k] = a[k] * b + c;
     const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     spent += s;
-    const double rate = 2.0 * lanes * chains * double(round) / s / 1e9;
+    const double rate = 2.0 * L * chains * double(round) / s / 1e9;
     best = rate > best ? rate : best;
   }
   for (int k = 0; k < chains; ++k) asm volatile("" : : "x"(a[k])); // the results count as used

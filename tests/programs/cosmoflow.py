@@ -32,31 +32,31 @@ def close(a, b, tolerance):
 
 
 def train_and_resume(t):
-    """Two epochs at once on 2 ranks; one epoch there and the second elsewhere; predictions from the checkpoint."""
+    """Five epochs at once on 2 ranks; four there and the fifth elsewhere; predictions from the checkpoint."""
     made = t.mpirun(2, "examples/make_universes", "--count", 20, "--width", 32, "--cell", 8, "--out", "data")
     t.check("20 universes are made", made.status == 0 and len(list((t.folder / "data").glob("*.hdf5"))) == 20, made.output)
 
-    whole = t.mpirun(2, "examples/cosmoflow", "--data", "data", *TRAIN, "--epochs", 2, "--schedule", "constant",
+    whole = t.mpirun(2, "examples/cosmoflow", "--data", "data", *TRAIN, "--epochs", 5, "--schedule", "constant",
                      "--grid", "1x2x1x1", "--out", "whole")
-    t.check("two epochs on 2 ranks", whole.status == 0, whole.output)
+    t.check("five epochs on 2 ranks", whole.status == 0, whole.output)
     found = records(t.folder / "whole")
-    t.check("a record per epoch and a final one", [r["event"] for r in found] == ["epoch", "epoch", "final"], found)
+    t.check("a record per epoch and a final one", [r["event"] for r in found] == ["epoch"] * 5 + ["final"], found)
     t.check("the final record has its fields", set(found[-1]) == FINAL and set(found[-1]["test_mse"]) == set(PARAMETERS),
             found[-1])
     t.check("... and its values", found[-1]["ranks"] == 2 and found[-1]["grid"] == "1x2x1x1" and found[-1]["width"] == 32
-            and found[-1]["epochs"] == 2 and found[-1]["bytes_read"] > 0 and found[-1]["halo_bytes_per_step"] > 0, found[-1])
+            and found[-1]["epochs"] == 5 and found[-1]["bytes_read"] > 0 and found[-1]["halo_bytes_per_step"] > 0, found[-1])
     with open(t.folder / "whole" / "predictions.csv", newline="", encoding="utf-8") as f:
         rows = list(csv.DictReader(f))
     t.check("predictions: true and predicted of every parameter",
             len(rows) >= 1 and all(f"{p}_{w}" in rows[0] for p in PARAMETERS for w in ("true", "predicted")), rows[:1])
 
-    t.mpirun(2, "examples/cosmoflow", "--data", "data", *TRAIN, "--epochs", 1, "--schedule", "constant", "--out", "first")
+    t.mpirun(2, "examples/cosmoflow", "--data", "data", *TRAIN, "--epochs", 4, "--schedule", "constant", "--out", "first")
     for ranks, grid in ((1, "1x1x1x1"), (4, "2x1x2x1"), (3, "1x3x1x1")):
         out = f"resumed-{grid}"
-        done = t.mpirun(ranks, "examples/cosmoflow", "--data", "data", *TRAIN, "--epochs", 2, "--schedule", "constant",
+        done = t.mpirun(ranks, "examples/cosmoflow", "--data", "data", *TRAIN, "--epochs", 5, "--schedule", "constant",
                         "--grid", grid, "--resume", "first/checkpoint.h5", "--out", out)
-        got, want = (numbers(t.folder / out), numbers(t.folder / "whole")[5:]) if done.status == 0 else ([], [1])
-        t.check(f"resumed on {grid}, the second epoch is that of 2 ranks", close(got, want, 1e-3),
+        got, want = (numbers(t.folder / out), numbers(t.folder / "whole")[20:]) if done.status == 0 else ([], [1])
+        t.check(f"resumed on {grid}, the fifth epoch is that of 2 ranks", close(got, want, 1e-3),
                 f"{got}\n{want}\n{done.output}")
     shown = t.mpirun(2, "examples/cosmoflow", "--data", "data", *TRAIN, "--predict", "whole/checkpoint.h5", "--grid",
                      "2x1x1x1", "--out", "predicted")
@@ -91,7 +91,9 @@ def bad_input(t):
         ("no such checkpoint", ("--data", "data", "--width", 32, "--resume", "none.h5"), ("none.h5",)),
         ("a checkpoint that is none", ("--data", "data", "--width", 32, "--resume", f"foreign/{one.name}"), (one.name,)),
         ("a checkpoint of another seed",
-         ("--data", "data", "--width", 32, "--seed", 7, "--resume", "whole/checkpoint.h5"), ("--seed 1",)),
+         ("--data", "data", "--width", 32, "--norm", "batch", "--seed", 7, "--resume", "whole/checkpoint.h5"), ("--seed 1",)),
+        ("a checkpoint of another network", ("--data", "data", "--width", 32, "--resume", "whole/checkpoint.h5"),
+         ("whole/checkpoint.h5", "does not fit the network", "batch_norm")),
         ("a batch of none", ("--data", "data", "--width", 32, "--batch", 0), ("--batch 0",)),
         ("a result folder that cannot be", ("--data", "data", "--width", 32, "--out", f"data/{one.name}/out"), ("--out",)),
     ]
@@ -107,7 +109,7 @@ def full_disk(t):
     """The disk fills up while the checkpoint of the next epoch is written: an error, and the old checkpoint lives."""
     shutil.copytree(t.folder / "first", t.folder / "full")
     before = (t.folder / "full" / "checkpoint.h5").read_bytes()
-    done = t.mpirun(2, "examples/cosmoflow", "--data", "data", *TRAIN, "--epochs", 2, "--resume", "full/checkpoint.h5",
+    done = t.mpirun(2, "examples/cosmoflow", "--data", "data", *TRAIN, "--epochs", 5, "--resume", "full/checkpoint.h5",
                     "--out", "full", file_limit=20 << 20)
     t.check("a full disk: an error that names the file", done.status > 0 and "checkpoint.h5" in done.output
             and "tessera: error on all 2 ranks" in done.output, f"status {done.status}\n{done.output}")
