@@ -65,7 +65,7 @@ int train(Environment& env, const Options& o) {
                   "give at least 3");
 
   const auto made = make_network(o.width, o.norm == "batch" ? cosmoflow::Norm::batch : cosmoflow::Norm::none, grid,
-                                  {.batch = std::min(o.batch, long(set.train.size())), .seed = o.seed});
+                                 {.batch = std::min(o.batch, long(set.train.size())), .seed = o.seed});
   Net& net = *made;
   const std::uint64_t steps_per_epoch = pieces(set.train, net.options().batch);
   const std::uint64_t all_steps = steps_per_epoch * std::uint64_t(o.epochs);

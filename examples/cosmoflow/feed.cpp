@@ -7,9 +7,7 @@ using namespace tessera;
 namespace {
 using Net = CosmoFlowNet;
 
-unsigned spatial_axes(const Net& net) {
-  return ((1u << net.grid().axes()) - 1) & ~1u;
-}
+unsigned spatial_axes(const Net& net) { return ((1u << net.grid().axes()) - 1) & ~1u; }
 Box<4> sample_box(const Map<5>& m, int rank) {
   const Box<5> b = m.box(rank);
   Box<4> s;
@@ -85,17 +83,12 @@ Feed::Batch Feed::finish(Augment augment, std::uint64_t epoch) {
   augmentation_.epoch = epoch;
   store_.finish(s.x.view(), augment == Augment::yes ? &augmentation_ : nullptr);
   apply_standard(s.x.view());
-  fill(
-      s.t, [&](const Index<5>& i) { return set_->labels_of(ids_[std::size_t(i[0])])[std::size_t(i[1])]; });
+  fill(s.t, [&](const Index<5>& i) { return set_->labels_of(ids_[std::size_t(i[0])])[std::size_t(i[1])]; });
   return {&s.x, &s.t, ids_};
 }
 
-std::uint64_t Feed::bytes_read() const {
-  return store_.bytes_read();
-}
-std::uint64_t Feed::bytes_held() const {
-  return store_.bytes_held();
-}
+std::uint64_t Feed::bytes_read() const { return store_.bytes_read(); }
+std::uint64_t Feed::bytes_held() const { return store_.bytes_held(); }
 
 void Feed::apply_standard(const View<float, 5>& x) const {
   for (long c = 0; c < x.extents[1]; ++c) {

@@ -37,8 +37,8 @@ template <int W, Norm N> constexpr auto layers() {
   constexpr int s2 = after(W), s3 = after(s2), s4 = after(s3), s5 = after(s4, 2), s6 = after(s5), s7 = after(s6);
   return seq(block<N, 16, W>(), block<N, 32, s2>(), block<N, 64, s3>(), block<N, 128, s4, 2>(), block<N, 256, s5>(),
              block<N, 256, s6>(), block<N, 256, s7>(), to(samples), flatten(), //
-             dropout(0.8), dense(2048).with_bias(0.1), leaky_relu(0.01), //
-             dropout(0.8), dense(256).with_bias(0.1), leaky_relu(0.01),  //
+             dropout(0.8), dense(2048).with_bias(0.1), leaky_relu(0.01),       //
+             dropout(0.8), dense(256).with_bias(0.1), leaky_relu(0.01),        //
              dropout(0.8), dense(4).with_bias(0.1));
 }
 } // namespace cosmoflow

@@ -5,7 +5,6 @@
 #include <memory>
 #include <tessera/backend/cpu.hpp>
 
-
 /// Whatever the width, what runs is one type.
 using CosmoFlowNet = tessera::AnyNetwork<float, tessera::cpu>;
 extern template class tessera::AnyNetwork<float, tessera::cpu>;

@@ -65,6 +65,17 @@ template <class Kernel> double worst_weights(Kernel& kernel, const Oracle& o) {
   return w;
 }
 
+/// Runs all passes of a convolution on operands with gaps like the oracle's and compares them with the oracle.
+template <class Kernel> void check_passes(Kernel& conv, const Oracle& o, Gaps gaps, Random& random) {
+  Block<float> y(kernel::y_extents(o.p), gaps, random), dx(kernel::x_extents(o.p), gaps, random);
+  fill_block(y.view, 7.F), fill_block(dx.view, 7.F); // overwritten
+  conv.forward(o.x.view, o.w.view, o.bias.data(), y.view);
+  conv.backward_data(o.dy.view, o.w.view, dx.view);
+  CHECK(worst(y.read(), o.y.read(), o.y_scale.read(), o.terms()) < 1);
+  CHECK(worst(dx.read(), o.dx.read(), o.dx_scale.read(), o.terms_back()) < 1);
+  CHECK(worst_weights(conv, o) < 1);
+}
+
 struct OwnWeights {
   ConvWeights<float> kernel;
   void backward_weights(const View<const float, 5>& x, const View<const float, 5>& dy, const View<float, 5>& dw,
@@ -130,13 +141,7 @@ TEST_CASE("the unfolded convolution equals the plain loops for random problems, 
     INFO("round ", round, ": ", p.str());
     const Oracle o(p, Gaps::everywhere, random);
     kernel::ConvUnfolded conv(p);
-    Block<float> y(kernel::y_extents(p), Gaps::everywhere, random), dx(kernel::x_extents(p), Gaps::everywhere, random);
-    fill_block(y.view, 7.F), fill_block(dx.view, 7.F); // overwritten
-    conv.forward(o.x.view, o.w.view, o.bias.data(), y.view);
-    conv.backward_data(o.dy.view, o.w.view, dx.view);
-    CHECK(worst(y.read(), o.y.read(), o.y_scale.read(), o.terms()) < 1);
-    CHECK(worst(dx.read(), o.dx.read(), o.dx_scale.read(), o.terms_back()) < 1);
-    CHECK(worst_weights(conv, o) < 1);
+    check_passes(conv, o, Gaps::everywhere, random);
   }
 }
 
@@ -146,12 +151,8 @@ TEST_CASE("layers with more weights than cells are unfolded, and reorder no weig
   p.n = 3;
   const Oracle o(p, Gaps::none, random);
   Convolution<float> conv(p);
-  Block<float> y(kernel::y_extents(p)), dx(kernel::x_extents(p)), dw(kernel::w_extents(p));
   const long reorders = kernel::onednn_counters().weight_reorders;
-  conv.forward(o.x.view, o.w.view, nullptr, y.view);
-  conv.backward_data(o.dy.view, o.w.view, dx.view);
-  CHECK(worst(dx.read(), o.dx.read(), o.dx_scale.read(), o.terms_back()) < 1);
-  CHECK(worst_weights(conv, o) < 1);
+  check_passes(conv, o, Gaps::none, random);
   CHECK(kernel::onednn_counters().weight_reorders == reorders);
   for (Pass pass : {Pass::forward, Pass::backward_data, Pass::backward_weights})
     CHECK(conv.implementation(pass) == "unfolded");
@@ -252,12 +253,7 @@ TEST_CASE("Convolution<float> on a block large enough for all of its kernels") {
   Conv p = layer(16, 24, 16, 1);
   const Oracle o(p, Gaps::none, random);
   Convolution<float> conv(p);
-  Block<float> y(kernel::y_extents(p)), dx(kernel::x_extents(p));
-  conv.forward(o.x.view, o.w.view, o.bias.data(), y.view);
-  conv.backward_data(o.dy.view, o.w.view, dx.view);
-  CHECK(worst(y.read(), o.y.read(), o.y_scale.read(), o.terms()) < 1);
-  CHECK(worst(dx.read(), o.dx.read(), o.dx_scale.read(), o.terms_back()) < 1);
-  CHECK(worst_weights(conv, o) < 1);
+  check_passes(conv, o, Gaps::none, random);
 }
 
 TEST_CASE("a convolution without bias, twice on other memory") {

@@ -58,7 +58,8 @@ TEST_CASE("batch normalisation: sums, squares, scaling and the gradient on any s
     reference::normalise<double>(x64.view, mean.data(), a.data(), b.data(), act, 0.25, y64.view);
     kernel::normalisation_backward<float>(x.read(), dy.read(), mean32.data(), a32.data(), b32.data(), c32.data(),
                                           dx.view);
-    reference::normalisation_backward<double>(x64.view, dy64.view, mean.data(), a.data(), b.data(), c.data(), dx64.view);
+    reference::normalisation_backward<double>(x64.view, dy64.view, mean.data(), a.data(), b.data(), c.data(),
+                                              dx64.view);
     bool right = true;
     for_each_index(whole(e), [&](const Index<5>& i) {
       right = right && std::abs(static_cast<double>(y.view[i]) - y64.view[i]) < 1e-6 &&
@@ -76,7 +77,8 @@ TEST_CASE("batch normalisation: channels that are not contiguous, and unequal ex
   std::swap(turned.strides[1], turned.strides[4]);
   turned.extents = {{1, 2, 2, 2, 4}};
   CHECK_THROWS_WITH_AS(kernel::channel_sums<float>(turned, sums.data()), doctest::Contains("contiguous"), usage_error);
-  CHECK_THROWS_AS(kernel::normalise<float>(x.read(), ones.data(), ones.data(), ones.data(), Activation::none, 0, small.view),
-                  usage_error);
+  CHECK_THROWS_AS(
+      kernel::normalise<float>(x.read(), ones.data(), ones.data(), ones.data(), Activation::none, 0, small.view),
+      usage_error);
   CHECK_THROWS_AS(kernel::normalisation_sums<float>(x.read(), small.read(), ones.data(), sums.data()), usage_error);
 }

@@ -39,8 +39,7 @@ TEST_CASE("batch norm: two samples of four cells by hand, in training and in inf
       CHECK(c.counters() == before); // the running statistics are everywhere
       right = true;
       for_each_index(whole(z.box().extents()), [&](const Index<5>& i) {
-        const double want =
-            3 * (cell(i + z.box().lo) - 0.25 * 6.5) / std::sqrt(0.75 + 0.25 * unbiased + 1e-5) - 1;
+        const double want = 3 * (cell(i + z.box().lo) - 0.25 * 6.5) / std::sqrt(0.75 + 0.25 * unbiased + 1e-5) - 1;
         right = right && std::abs(z.view()[i] - want) < 1e-12;
       });
       CHECK_MESSAGE(right, grid.shape().str());
@@ -50,7 +49,8 @@ TEST_CASE("batch norm: two samples of four cells by hand, in training and in inf
 
 TEST_CASE("batch norm: a small spread on top of a large mean keeps its digits in float") {
   on_ranks({1, 2, 4}, [](const Communicator& c) {
-    Product net(AnyGrid(c, {1, c.size(), 1, 1}), describe({batch_norm()}, {.c = 1, .d = 64, .h = 8, .w = 8}, over_ndhw), {});
+    Product net(AnyGrid(c, {1, c.size(), 1, 1}), describe({batch_norm()}, {.c = 1, .d = 64, .h = 8, .w = 8}, over_ndhw),
+                {});
     auto x = net.make_input();
     fill(x, [](const Index<5>& i) { return 4096.0 + (i[4] % 2 == 0 ? 0.25 : -0.25); }); // exact in float
     const auto& y = net.forward(x, Mode::training);

@@ -38,8 +38,7 @@ struct cpu : reference {
   static void activation_backward(kernel::Activation a, double slope, const View<const T, 5>& y, const View<T, 5>& dy) {
     kernel::activation_backward(a, slope, y, dy);
   }
-  template <class T>
-  static void fill_channels(const View<T, 5>& y, const T* bias, kernel::Activation a, double slope) {
+  template <class T> static void fill_channels(const View<T, 5>& y, const T* bias, kernel::Activation a, double slope) {
     kernel::fill_channels(y, bias, a, slope);
   }
   template <class T> static void sum_channels(const View<const T, 5>& dy, T* db) {

@@ -1,9 +1,10 @@
 // comm/mpi_all_reduce.hpp: the all-reduce of large arrays as two rounds of messages: scatter and reduce, then gather.
 //
 // Rank r receives everybody's r-th part, reduces them in rank order, and sends the result to everybody: each byte moves
-// twice, which is the least there is, every rank obtains bitwise the same, and the parts travel while kernels run. MPI's
-// own non-blocking all-reduce is several times slower in implementations that follow a general schedule (Open MPI 4.1:
-// 55 ms for 38 MB between two ranks, this: 10 ms), and is used for small arrays and many ranks, where latency counts.
+// twice, which is the least there is, every rank obtains bitwise the same, and the parts travel while kernels run.
+// MPI's own non-blocking all-reduce is several times slower in implementations that follow a general schedule (Open
+// MPI 4.1: 55 ms for 38 MB between two ranks, this: 10 ms), and is used for small arrays and many ranks, where latency
+// counts.
 //
 // May know: base.
 // Example: MpiAllReduce p(op, group, bytes, Element::f32, Reduce::sum, pool, tag);  p.wait();

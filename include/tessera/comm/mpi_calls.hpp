@@ -1,7 +1,8 @@
-// comm/mpi_calls.hpp: what the MPI transport is made of: checked calls, types, messages of any size, pending operations.
+// comm/mpi_calls.hpp: what the MPI transport is made of: checked calls, types, messages of any size, pending
+// operations.
 //
 // May know: base. The only file that includes mpi.h and Boost.MPI.
-// Example: detail::MpiPending p(Kind::send, op, group);  check_mpi(MPI_Isend(..., p.add()), "MPI_Isend", op);  p.wait();
+// Example: detail::MpiPending p(Kind::send, op, group);  check_mpi(MPI_Isend(..., p.add()), "MPI_Isend", op); p.wait();
 #pragma once
 
 #if !defined(OMPI_SKIP_MPICXX)

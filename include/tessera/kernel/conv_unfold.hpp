@@ -1,7 +1,8 @@
 // kernel/conv_unfold.hpp: convolutions of small volumes and many channels as matrix products, f32.
 //
-// Deep in a network a layer has more weights than cells. There the time goes into reading the weights, and a kernel that
-// first brings them into a format of its own reads and writes them three times. Here the few cells are unfolded instead,
+// Deep in a network a layer has more weights than cells. There the time goes into reading the weights, and a kernel
+// that first brings them into a format of its own reads and writes them three times. Here the few cells are unfolded
+// instead,
 //   X[r, (tap, ci)] = the cell that `tap` sees from output r,
 // and with the weights as they are stored, W[co, (tap, ci)], the passes are Y = X W^T, X' = Y' W (folded back) and
 // W' = Y'^T X: each reads or writes the weights once.
@@ -18,8 +19,7 @@ namespace tessera::kernel {
 /// Takes views of any strides in n,d,h,w; channels contiguous. The weights are dense, stored co,d,h,w,ci.
 class ConvUnfolded {
 public:
-  explicit ConvUnfolded(const Conv& p)
-      : p_(p), rows_(p.n * product(p.out)), columns_(product(p.k) * p.ci) {
+  explicit ConvUnfolded(const Conv& p) : p_(p), rows_(p.n * product(p.out)), columns_(product(p.k) * p.ci) {
     check_problem(p_);
   }
 
@@ -127,9 +127,8 @@ private:
   }
   void unfold(const View<const float, 5>& x, float* to) const {
     std::fill_n(to, rows_ * columns_, 0.F);
-    for_each_tap(x, [&](const float* cell, long row, long tap) {
-      std::copy_n(cell, p_.ci, to + row * columns_ + tap * p_.ci);
-    });
+    for_each_tap(
+        x, [&](const float* cell, long row, long tap) { std::copy_n(cell, p_.ci, to + row * columns_ + tap * p_.ci); });
   }
 
   Conv p_;

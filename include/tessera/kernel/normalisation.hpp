@@ -107,8 +107,9 @@ void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& d
     T* to = &dx(i[0], 0, i[1], i[2], 0);
     for (long w = 0; w < x.extents[4]; ++w, from += x.strides[4], g += dy.strides[4], to += dx.strides[4])
       map_elements(
-          to, x.extents[1], [](auto gv, auto v, auto m, auto ca, auto cb, auto ce) { return ca * gv + (cb * (v - m) + ce); },
-          g, from, mean, a, b, e);
+          to, x.extents[1],
+          [](auto gv, auto v, auto m, auto ca, auto cb, auto ce) { return ca * gv + (cb * (v - m) + ce); }, g, from,
+          mean, a, b, e);
   });
 }
 

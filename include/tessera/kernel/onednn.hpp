@@ -207,9 +207,9 @@ struct Matrix {
 inline void onednn_gemm(const Matrix& a, const Matrix& b, long m, long n, long k, float* c, Gradient mode) {
   if (k == 0 && mode == Gradient::overwrite) std::fill_n(c, m * n, 0.F);
   if (m == 0 || n == 0 || k == 0) return;
-  const auto status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.F, a.data,
-                                 a.transposed ? m : k, b.data, b.transposed ? k : n,
-                                 mode == Gradient::overwrite ? 0.F : 1.F, c, n);
+  const auto status =
+      dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.F, a.data, a.transposed ? m : k, b.data,
+                 b.transposed ? k : n, mode == Gradient::overwrite ? 0.F : 1.F, c, n);
   if (status != dnnl_success)
     throw backend_error(text("oneDNN: matrix product ", m, "x", n, "x", k, ": code ", int(status)));
   onednn_counters().executions.fetch_add(1, std::memory_order_relaxed);

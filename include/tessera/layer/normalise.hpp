@@ -32,9 +32,11 @@ public:
 
   void forward(Pass<T>& pass, Field& x, Field& y) override {
     const View<const T, 5> in = std::as_const(x).view(box_);
-    const std::span<T> running_mean = pass.state.first(mean_.size()), running_variance = pass.state.subspan(mean_.size());
+    const std::span<T> running_mean = pass.state.first(mean_.size()),
+                       running_variance = pass.state.subspan(mean_.size());
     if (pass.mode == Mode::training) {
-      TESSERA_REQUIRE(count_ > 1, "batch_norm (layer ", pass.layer, "): a batch of one value per channel has no variance; "
+      TESSERA_REQUIRE(count_ > 1, "batch_norm (layer ", pass.layer,
+                      "): a batch of one value per channel has no variance; "
                       "use more samples per step, or normalise before the volume has shrunk to one cell");
       Backend::channel_sums(in, sums_.data());
       sum_over_ranks(channels_);
@@ -82,8 +84,7 @@ public:
       of_x_[c] = static_cast<T>(-scale * s * s * with_x[c] / count_);
       constant_[c] = static_cast<T>(-scale * sums_[c] / count_);
     }
-    Backend::normalisation_backward(in, g, mean_.data(), scale_.data(), of_x_.data(), constant_.data(),
-                                    dx->view(box_));
+    Backend::normalisation_backward(in, g, mean_.data(), scale_.data(), of_x_.data(), constant_.data(), dx->view(box_));
     pass.poke();
   }
 
@@ -99,7 +100,8 @@ private:
   long channels_;
   double count_; ///< values per channel, over all ranks
   std::vector<double> sums_;
-  std::vector<T> mean_, inverse_, scale_, of_x_, constant_; ///< scale = gamma * inverse; of dx: factors of x - mean and 1
+  std::vector<T> mean_, inverse_, scale_, of_x_,
+      constant_; ///< scale = gamma * inverse; of dx: factors of x - mean and 1
   bool absorbed_ = false, trained_ = false;
 };
 

@@ -98,9 +98,10 @@ constexpr LayerSpec flatten() { return {.kind = LayerKind::flatten}; }
 /// Fully connected, with bias (0 unless .with_bias(start)). Weights (co, ci). Follows flatten().
 constexpr LayerSpec dense(int channels) { return {.kind = LayerKind::dense, .channels = channels, .bias = true}; }
 
-/// gamma (x - mean) / sqrt(variance + epsilon) + beta per channel (Ioffe and Szegedy 2015). In training with the mean and
-/// the variance of the whole batch on all ranks; in inference with running ones, which follow with weight `momentum`.
-/// Variances as in PyTorch: biased to normalise, unbiased in the running statistics. Weights gamma (c), biases beta (c).
+/// gamma (x - mean) / sqrt(variance + epsilon) + beta per channel (Ioffe and Szegedy 2015). In training with the mean
+/// and the variance of the whole batch on all ranks; in inference with running ones, which follow with weight
+/// `momentum`. Variances as in PyTorch: biased to normalise, unbiased in the running statistics. Weights gamma (c),
+/// biases beta (c).
 struct BatchNorm {
   double epsilon = 1e-5, momentum = 0.1;
 };

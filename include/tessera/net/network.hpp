@@ -164,7 +164,7 @@ private:
     std::vector<Pass<T>> passes;
     std::vector<LayerTime> times;
     std::vector<Field> values, gradients; ///< of the outputs of the steps
-    bool spent = true; ///< a backward pass has used up what the forward pass left
+    bool spent = true;                    ///< a backward pass has used up what the forward pass left
   };
 
   Program& program(long samples) {
@@ -246,7 +246,8 @@ private:
         Backend::initialise(at, i.extents, plan_.layers()[std::size_t(i.layer)].init, options_.seed,
                             std::uint64_t(i.layer));
     }
-    for (const ParameterInfo& i : plan_.states()) Backend::fill(state_.data() + i.offset, i.count, static_cast<T>(*i.start));
+    for (const ParameterInfo& i : plan_.states())
+      Backend::fill(state_.data() + i.offset, i.count, static_cast<T>(*i.start));
   }
 
   AnyGrid grid_;

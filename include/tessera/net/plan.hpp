@@ -105,8 +105,7 @@ public:
       case LayerKind::batch_norm:
       case LayerKind::dropout: break;
       }
-      const bool takes_in =
-          s.kind == LayerKind::conv || s.kind == LayerKind::dense || s.kind == LayerKind::batch_norm;
+      const bool takes_in = s.kind == LayerKind::conv || s.kind == LayerKind::dense || s.kind == LayerKind::batch_norm;
       if (takes_in && k + 1 < layers_.size() && layers_[k + 1].kind == LayerKind::activation) {
         step.fused = {layers_[k + 1].activation, layers_[k + 1].slope};
         ++k;

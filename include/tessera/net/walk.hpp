@@ -63,7 +63,7 @@ struct LayerInfo {
   Layout layout_in{}, layout_out{};
   Extents<5> weights{}; ///< (co, ci, kd, kh, kw); product 0 for none
   long biases = 0;
-  long state = 0; ///< values kept from step to step that are no parameters
+  long state = 0;  ///< values kept from step to step that are no parameters
   double flop = 0; ///< forward, one sample, convolutions and dense layers
   constexpr long parameters() const { return (weights[0] ? product(weights) : 0) + biases; }
 };

@@ -75,7 +75,7 @@ struct host {
 
   static void* allocate(std::size_t bytes) {
     try {
-      void* p = ::operator new (bytes, alignment_of(bytes));
+      void* p = ::operator new(bytes, alignment_of(bytes));
 #ifdef MADV_HUGEPAGE // a hint: where it is refused, small pages serve
       if (bytes >= huge_page) ::madvise(p, bytes, MADV_HUGEPAGE);
 #endif
@@ -85,7 +85,7 @@ struct host {
                              "use more ranks or a smaller sample or batch"));
     }
   }
-  static void deallocate(void* p, std::size_t bytes) noexcept { ::operator delete (p, alignment_of(bytes)); }
+  static void deallocate(void* p, std::size_t bytes) noexcept { ::operator delete(p, alignment_of(bytes)); }
   static constexpr std::align_val_t alignment_of(std::size_t bytes) {
     return std::align_val_t{bytes >= huge_page ? huge_page : alignment};
   }
