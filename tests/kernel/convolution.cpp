@@ -109,13 +109,7 @@ TEST_CASE("oneDNN convolutions equal the plain loops for random problems, all pa
     INFO("round ", round, ": ", p.str());
     const Oracle o(p, Gaps::between_samples, random);
     OnednnConvolution conv(p);
-    Block<float> y(kernel::y_extents(p), Gaps::between_samples, random),
-        dx(kernel::x_extents(p), Gaps::between_samples, random);
-    conv.forward(o.x.view, o.w.view, o.bias.data(), y.view);
-    CHECK(worst(y.read(), o.y.read(), o.y_scale.read(), o.terms()) < 1);
-    conv.backward_data(o.dy.view, o.w.view, dx.view);
-    CHECK(worst(dx.read(), o.dx.read(), o.dx_scale.read(), o.terms_back()) < 1);
-    CHECK(worst_weights(conv, o) < 1);
+    check_passes(conv, o, Gaps::between_samples, random);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <tessera/comm/agree.hpp>
 #include <tessera/comm/environment.hpp>
+#include <vector>
 
 using namespace tessera;
 
@@ -32,6 +33,13 @@ int body(Environment& env, const std::string& way) {
     int never = 0;
     const Request r = c.irecv(0, 3, std::span(&never, 1));
     throw io_error("with a receive pending");
+  }
+  if (way == "reducing") { // large enough to go in two rounds; the first cannot end, for rank 0 does not take part
+    std::vector<float> array(1 << 20, 1.F);
+    Request r;
+    if (c.rank() > 0) r = c.iall_reduce(std::span(array));
+    if (last) throw io_error("with a reduction pending");
+    c.barrier();
   }
   if (way == "late" && last) return 0;
   c.barrier();

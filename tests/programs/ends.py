@@ -11,6 +11,7 @@ CASES = [  # how it ends, exit status, how often the text is printed, the text
     ("one", 1, 1, "tessera: error on rank 2 of 3: only here"),
     ("terminate", 1, 1, "tessera: rank 2: uncaught"),
     ("pending", 1, 1, "tessera: error on rank 2 of 3: with a receive pending"),
+    ("reducing", 1, 1, "tessera: error on rank 2 of 3: with a reduction pending"),
     ("scope", 1, 1, "tessera: rank 2 ends with an exception while others go on"),
     ("late", 1, 1, "barrier, 0 bytes (this is rank 0 of 3, transport mpi): not complete after"),
 ]

@@ -65,6 +65,8 @@ public:
   }
   void wait() override {
     if (!reduced_) scatter_.wait();
+    // While an exception unwinds, a wait gives up. Then nothing more may start: the array is about to go.
+    if (!reduced_ && !scatter_.test()) return;
     reduce();
     gather_.wait();
   }
