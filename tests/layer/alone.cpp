@@ -29,8 +29,42 @@ inline Index<5> wrapped(Index<5> i, const Extents<5>& e) {
 }
 } // namespace
 
+namespace {
+/// Transposed convolution as it scatters: each input adds its window of weights to the output.
+Computed<double> transposed_by_definition(const Alone& a) {
+  const Stencil& s = a.spec.stencil;
+  const Block<double> x(a.in, a.x), w(a.weights(), a.w);
+  Block<double> dy(a.out(), a.dy), y(a.out()), dx(a.in), dw(a.weights());
+  const auto for_each_tap = [&](const auto& f) {
+    for_each_index(whole(a.in), [&](const Index<5>& q) {
+      for_each_index(whole(a.weights()), [&](const Index<5>& k) {
+        if (k[0] != q[1]) return;
+        Index<5> o{{q[0], k[1], 0, 0, 0}};
+        for (int i = 0; i < 3; ++i) o[2 + i] = q[2 + i] * s[i].stride - s[i].below + k[2 + i] * s[i].dilation;
+        if (whole(y.e).contains(o)) f(q, k, o);
+      });
+    });
+  };
+  for_each_tap([&](const auto& q, const auto& k, const auto& o) { y.view()[o] += w.view()[k] * x.view()[q]; });
+  Computed<double> c;
+  c.db.resize(a.b.size());
+  for_each_index(whole(y.e), [&](const Index<5>& o) {
+    double& v = y.view()[o];
+    v = kernel::activate(a.fused.kind, a.fused.slope, v + (a.b.empty() ? 0 : a.b[std::size_t(o[1])]));
+    dy.view()[o] *= kernel::activation_slope(a.fused.kind, a.fused.slope, v);
+    if (!a.b.empty()) c.db[std::size_t(o[1])] += dy.view()[o];
+  });
+  for_each_tap([&](const auto& q, const auto& k, const auto& o) {
+    dx.view()[q] += w.view()[k] * dy.view()[o];
+    dw.view()[k] += x.view()[q] * dy.view()[o];
+  });
+  c.y = y.logical(), c.dx = dx.logical(), c.dw = dw.logical();
+  return c;
+}
+} // namespace
+
 Computed<double> by_definition(const Alone& a) {
-  
+  if (a.transposed()) return transposed_by_definition(a);
   const Stencil& s = a.spec.stencil;
   const Block<double> x(a.in, a.x), w(a.weights(), a.w);
   Block<double> dy(a.out(), a.dy), y(a.out()), dw(a.weights());
@@ -38,9 +72,7 @@ Computed<double> by_definition(const Alone& a) {
   for (int i = 0; i < 3; ++i)
     if (s[i].mode == Padding::periodic) around.lo[2 + i] -= s[i].below, around.hi[2 + i] += s[i].above;
   Block<double> xa(around.extents()), dxa(around.extents()), dx(a.in);
-  for_each_index(whole(xa.e), [&](const Index<5>& i) {
-    xa.view()[i] = x.view()[wrapped(i + around.lo, a.in)];
-  });
+  for_each_index(whole(xa.e), [&](const Index<5>& i) { xa.view()[i] = x.view()[wrapped(i + around.lo, a.in)]; });
   Computed<double> c;
   if (a.is_conv()) {
     kernel::Conv p{.n = a.in[0], .ci = a.in[1], .co = a.spec.channels};
@@ -55,9 +87,8 @@ Computed<double> by_definition(const Alone& a) {
       dy.v[i] *= kernel::activation_slope(a.fused.kind, a.fused.slope, y.v[i]);
     kernel::reference::convolution_backward_data<double>(p, dy.view(), w.view(), dxa.view());
     c.db.resize(a.b.size());
-    kernel::reference::convolution_backward_weights<double>(p, xa.view(), dy.view(), dw.view(),
-                                                            a.b.empty() ? nullptr : c.db.data(),
-                                                            kernel::Gradient::overwrite);
+    kernel::reference::convolution_backward_weights<double>(
+        p, xa.view(), dy.view(), dw.view(), a.b.empty() ? nullptr : c.db.data(), kernel::Gradient::overwrite);
   } else {
     kernel::Pooling p{.kind = a.spec.pool, .n = a.in[0], .c = a.in[1]};
     p.k = s.kernel(), p.stride = s.strides(), p.dilation = s.dilations();
@@ -69,16 +100,15 @@ Computed<double> by_definition(const Alone& a) {
     kernel::reference::pooling<double>(p, xa.view(), y.view());
     kernel::reference::pooling_backward<double>(p, xa.view(), dy.view(), dxa.view(), a.fused.kind, a.fused.slope);
   }
-  for_each_index(whole(xa.e), [&](const Index<5>& i) {
-    dx.view()[wrapped(i + around.lo, a.in)] += dxa.view()[i];
-  });
+  for_each_index(whole(xa.e), [&](const Index<5>& i) { dx.view()[wrapped(i + around.lo, a.in)] += dxa.view()[i]; });
   c.y = y.logical(), c.dx = dx.logical(), c.dw = dw.logical();
   return c;
 }
 
 template <class T, class Backend> OnGrid<T> on_grid(const AnyGrid& grid, const Alone& a, const Lie& lie) {
   constexpr T poison = std::numeric_limits<T>::quiet_NaN();
-  const Map<5> out = output_map(lie.in, a.spec.stencil, a.out()[1]);
+  const Map<5> out = a.transposed() ? transposed_output_map(lie.in, a.spec.stencil, a.spec.output_padding, a.out()[1])
+                                    : output_map(lie.in, a.spec.stencil, a.out()[1]);
   const auto layer = make_layer<T, Backend>(a.spec, a.is_conv() ? a.fused : InputActivation{}, grid, lie.in, out);
   if (!a.is_conv() && a.fused.kind != kernel::Activation::none) CHECK(layer->absorb(a.fused));
 

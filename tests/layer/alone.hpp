@@ -26,14 +26,18 @@ struct Alone {
   Extents<5> in{};
   std::vector<double> x, dy, w, b;
 
-  bool is_conv() const { return spec.kind == LayerKind::conv; }
+  bool transposed() const { return spec.kind == LayerKind::conv_transpose; }
+  bool is_conv() const { return spec.kind == LayerKind::conv || transposed(); }
   Extents<5> out() const {
-    const Index<3> o = spec.stencil.output({{in[2], in[3], in[4]}});
+    Index<3> o = spec.stencil.output({{in[2], in[3], in[4]}});
+    if (transposed())
+      for (int i = 0; i < 3; ++i) o[i] = spec.stencil[i].transposed_output(in[2 + i], spec.output_padding[i]);
     return {{in[0], is_conv() ? spec.channels : in[1], o[0], o[1], o[2]}};
   }
   Extents<5> weights() const {
     if (!is_conv()) return {};
     const Index<3> k = spec.stencil.kernel();
+    if (transposed()) return {{in[1], spec.channels, k[0], k[1], k[2]}};
     return {{spec.channels, in[1], k[0], k[1], k[2]}};
   }
   std::string str() const {
@@ -64,9 +68,7 @@ inline Alone alone(Random& random, const LayerSpec& spec, const Extents<5>& in, 
 }
 
 /// What a layer computes, in logical row-major order.
-template <class T> struct Computed {
-  std::vector<T> y, dx, dw, db;
-};
+template <class T> struct Computed { std::vector<T> y, dx, dw, db; };
 
 /// The layer by the plain loops in double on the whole tensors; periodic borders are laid around x first.
 Computed<double> by_definition(const Alone& a);

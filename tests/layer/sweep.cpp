@@ -34,7 +34,19 @@ Alone random_layer(Random& random) {
   if (random.one_in(2)) fused = {kernel::Activation::leaky_relu, 0.125};
   if (random.one_in(4)) fused = {kernel::Activation::relu, 0};
   LayerSpec spec;
-  switch (random.pick(0, 3)) {
+  switch (random.pick(0, 5)) {
+  case 4:
+  case 5: {
+    Index<3> more{};
+    for (int i = 0; i < 3; ++i) {
+      s[i].mode = Padding::zeros;
+      more[i] = random.pick(0, std::max(s[i].stride, s[i].dilation) - 1);
+      while (s[i].transposed_output(in[2 + i], more[i]) < 1) --(s[i].below > s[i].above ? s[i].below : s[i].above);
+    }
+    spec = conv_transpose(random.pick(1, 4), s, more);
+    if (random.one_in(2)) spec = spec.with_bias();
+    break;
+  }
   case 0: spec = max_pool(s); break;
   case 1: spec = average_pool(s, random.one_in(2) ? PaddingCounts::yes : PaddingCounts::no); break;
   default:

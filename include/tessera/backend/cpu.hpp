@@ -41,6 +41,10 @@ struct cpu : reference {
   template <class T> static void fill_channels(const View<T, 5>& y, const T* bias, kernel::Activation a, double slope) {
     kernel::fill_channels(y, bias, a, slope);
   }
+  template <class T> static void add_channels(const View<T, 5>& y, const T* bias, kernel::Activation a, double slope) {
+    if (bias) kernel::add_channels(y, bias);
+    if (a != kernel::Activation::none) kernel::activation_forward(a, slope, View<const T, 5>(y), y);
+  }
   template <class T> static void sum_channels(const View<const T, 5>& dy, T* db) {
     kernel::sum_channels(dy, db, kernel::Gradient::overwrite);
   }

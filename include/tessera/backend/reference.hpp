@@ -72,6 +72,11 @@ struct reference {
     for_each_index(whole(y.extents),
                    [&](const Index<5>& i) { y[i] = kernel::activate(a, slope, bias ? bias[i[1]] : T{}); });
   }
+  /// y = act(y + bias) in every cell
+  template <class T> static void add_channels(const View<T, 5>& y, const T* bias, kernel::Activation a, double slope) {
+    for_each_index(whole(y.extents),
+                   [&](const Index<5>& i) { y[i] = kernel::activate(a, slope, y[i] + (bias ? bias[i[1]] : T{})); });
+  }
   /// db = sum of dy over samples and cells
   template <class T> static void sum_channels(const View<const T, 5>& dy, T* db) {
     kernel::reference::sum_channels(dy, db, kernel::Gradient::overwrite);

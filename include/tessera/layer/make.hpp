@@ -5,6 +5,7 @@
 #pragma once
 
 #include <tessera/layer/conv.hpp>
+#include <tessera/layer/conv_transpose.hpp>
 #include <tessera/layer/join.hpp>
 #include <tessera/layer/local.hpp>
 #include <tessera/layer/normalise.hpp>
@@ -21,6 +22,7 @@ std::unique_ptr<Layer<T, typename Backend::space>> make_layer(const LayerSpec& s
   const Box<5> box = in.box(grid.rank());
   switch (spec.kind) {
   case LayerKind::conv: return std::make_unique<ConvLayer<T, Backend>>(spec, fused, grid, in, out);
+  case LayerKind::conv_transpose: return std::make_unique<ConvTransposeLayer<T, Backend>>(spec, fused, grid, in, out);
   case LayerKind::pool: return std::make_unique<PoolLayer<T, Backend>>(spec, grid, in, out);
   case LayerKind::activation: return std::make_unique<ActivationLayer<T, Backend>>(spec, box);
   case LayerKind::dropout: return std::make_unique<DropoutLayer<T, Backend>>(spec, grid, in);

@@ -18,6 +18,7 @@ namespace tessera {
 
 enum class LayerKind : int {
   conv,
+  conv_transpose,
   pool,
   activation,
   dropout,
@@ -36,6 +37,7 @@ enum class PaddingCounts : int { yes, no };
 struct LayerSpec {
   LayerKind kind{};
   Stencil stencil{};                                 ///< conv, pool
+  Index<3> output_padding{};                         ///< conv_transpose: cells added above
   int channels = 0;                                  ///< conv, dense: of the output
   bool bias = false;                                 ///< conv, dense
   double bias_value = 0;                             ///< what biases start from
@@ -68,6 +70,7 @@ struct LayerSpec {
   constexpr const char* name() const {
     switch (kind) {
     case LayerKind::conv: return "conv";
+    case LayerKind::conv_transpose: return "conv_transpose";
     case LayerKind::pool: return pool == kernel::Pool::max ? "max_pool" : "average_pool";
     case LayerKind::activation: return activation == kernel::Activation::relu ? "relu" : "leaky_relu";
     case LayerKind::dropout: return "dropout";
@@ -93,6 +96,14 @@ concept LocalLayer = requires(const L& l) {
 constexpr LayerSpec conv(int channels, Stencil s = window(3).same()) {
   return {.kind = LayerKind::conv, .stencil = s, .channels = channels};
 }
+/// The adjoint of the convolution with stencil s from `channels` channels (Zeiler et al. 2010; ConvTranspose3d in
+/// PyTorch): extents (in - 1) stride - padding + span + output padding. Padding cuts the output. Without bias unless
+/// .with_bias(). Weights (ci, co, kd, kh, kw). Windows that do not overlap (kernel = stride) need no messages.
+constexpr LayerSpec conv_transpose(int channels, Stencil s, Index<3> output_padding = {}) {
+  return {.kind = LayerKind::conv_transpose, .stencil = s, .output_padding = output_padding, .channels = channels};
+}
+/// Volumes k times as large on each side: conv_transpose with kernel = stride = k.
+constexpr LayerSpec up(int channels, int k = 2) { return conv_transpose(channels, window(k).strided(k)); }
 /// Average over each window; padding counts in the divisor by default, as in the CosmoFlow papers.
 constexpr LayerSpec average_pool(Stencil s, PaddingCounts counts = PaddingCounts::yes) {
   return {.kind = LayerKind::pool, .stencil = s, .pool = kernel::Pool::average, .padding_counts = counts};

@@ -152,4 +152,30 @@ inline Box<5> needed_input(const Box<5>& out, const Stencil& s, const Extents<5>
   return b;
 }
 
+/// The map of a transposed window's output (Window::transposed_output), each spatial partition enlarged by the stride.
+inline Map<5> transposed_output_map(const Map<5>& in, const Stencil& s, const Index<3>& more, long channels) {
+  std::array<Partition, 5> parts = in.partitions();
+  Extents<5> e = in.extents();
+  if (channels != e[1]) parts[1] = Partition::balanced(channels, in.partition(1).parts());
+  e[1] = channels;
+  for (int i = 0; i < 3; ++i) {
+    e[2 + i] = s[i].transposed_output(in.extents()[2 + i], more[i]);
+    parts[std::size_t(2 + i)] = in.partition(2 + i).enlarged(s[i].stride, e[2 + i]);
+  }
+  return Map<5>(in.layout(), in.grid(), e, std::move(parts));
+}
+
+/// The inputs of a transposed window that touch the outputs `out`, all channels; empty if none do.
+inline Box<5> touching_input(const Box<5>& out, const Stencil& s, const Extents<5>& in) {
+  Box<5> b = out;
+  b.lo[1] = 0, b.hi[1] = in[1];
+  for (int i = 0; i < 3; ++i) {
+    const Interval r = s[i].readers({out.lo[2 + i], out.hi[2 + i]});
+    b.lo[2 + i] = std::min(std::max(0L, r.lo), in[2 + i]);
+    b.hi[2 + i] = std::max(b.lo[2 + i], std::min(in[2 + i], r.hi));
+  }
+  if (out.empty()) b.hi = b.lo = out.lo;
+  return b;
+}
+
 } // namespace tessera

@@ -43,6 +43,20 @@ struct Window {
     if (out.empty()) return {};
     return {out.lo * stride - below, (out.hi - 1) * stride - below + span()};
   }
+  /// The number of outputs of the transposed window, which `in` outputs of this one come from; `more` cells are added
+  /// above, to tell apart the inputs that a stride merges.
+  constexpr long transposed_output(long in, long more) const {
+    return in <= 0 ? 0 : (in - 1) * stride - below - above + span() + more;
+  }
+  /// The outputs, unclipped, that read any of the inputs [lo, hi); what lies in gaps between windows counts too.
+  constexpr Interval readers(Interval in) const {
+    if (in.empty()) return {};
+    const long first = in.lo + below - span() + 1, last = in.hi - 1 + below;
+    // Where windows leave gaps, the one before the first cell, so that no block begins before its windows do.
+    const long lo = span() < stride ? floored(in.lo + below, stride) : floored(first + stride - 1, stride);
+    return {lo, floored(last, stride) + 1};
+  }
+  static constexpr long floored(long a, long b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
   /// Widths of the halo when every block starts at a multiple of the stride: the same on every rank.
   constexpr long halo_below() const { return below; }
   constexpr long halo_above() const {

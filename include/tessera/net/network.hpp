@@ -341,6 +341,11 @@ template <class Model, class T, class Backend> class Network : public AnyNetwork
                 "all strides between them");
   static_assert(walked.fault != Fault::layouts_differ,
                 "tessera: concat or add joins operands of different layouts; put the same to(place(...)) into both");
+  static_assert(walked.fault != Fault::transposed_padding,
+                "tessera: the padding of conv_transpose cuts its output and has no mode; use zeros");
+  static_assert(walked.fault != Fault::bad_output_padding,
+                "tessera: output padding must be at least 0 and below the stride or the dilation");
+  static_assert(walked.fault != Fault::cut_away, "tessera: padding cuts away the whole output; use less");
   static_assert(walked.fault != Fault::bad_recomputation, "tessera: recompute(...) needs at least one layer");
 
 public:

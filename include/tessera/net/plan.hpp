@@ -135,6 +135,8 @@ public:
   Box<5> block(std::size_t k, int r) const {
     const PlanStep& s = steps_[k];
     const Box<5> mine = s.in.box(r);
+    if (s.spec.kind == LayerKind::conv_transpose)
+      return hull(mine, touching_input(s.out.box(r), s.spec.stencil, s.in.extents()));
     if (s.spec.kind != LayerKind::conv && s.spec.kind != LayerKind::pool && s.spec.kind != LayerKind::user) return mine;
     Box<5> out = s.out.box(r);
     out.lo[1] = 0, out.hi[1] = s.out.extents()[1];
@@ -253,6 +255,10 @@ private:
       in = needed_input(out, s.spec.stencil, s.in.extents());
       what = Density::each_sample;
       break;
+    case LayerKind::conv_transpose:
+      in = touching_input(out, s.spec.stencil, s.in.extents());
+      what = Density::each_sample;
+      break;
     case LayerKind::dense: break;
     case LayerKind::redistribute: return buffered(s.in, s.out, store_in, store_out, r);
     case LayerKind::concat:
@@ -305,7 +311,8 @@ private:
         readers_[step.other].push_back(steps_.size());
       }
       step.out = output_of(step, k);
-      const bool takes_in = s.kind == LayerKind::conv || s.kind == LayerKind::dense || s.kind == LayerKind::batch_norm;
+      const bool takes_in = s.kind == LayerKind::conv || s.kind == LayerKind::conv_transpose ||
+                            s.kind == LayerKind::dense || s.kind == LayerKind::batch_norm;
       if (takes_in && k + 1 < layers_.size() && layers_[k + 1].kind == LayerKind::activation &&
           layers_[k + 1].from == -1 && reads[k + 1] == 1) {
         step.fused = {layers_[k + 1].activation, layers_[k + 1].slope};
@@ -325,6 +332,7 @@ private:
     case LayerKind::conv:
     case LayerKind::pool:
     case LayerKind::user: return output_map(step.in, s.stencil, o[0]);
+    case LayerKind::conv_transpose: return transposed_output_map(step.in, s.stencil, s.output_padding, o[0]);
     case LayerKind::redistribute:
       return Map<5>(s.layout, grid_, step.in.extents(), quantum(k + 1, s.layout, {{o[1], o[2], o[3]}}));
     case LayerKind::flatten:
@@ -395,6 +403,7 @@ inline BackwardReads backward_reads(const PlanStep& s) {
   const bool fused = s.fused.kind != kernel::Activation::none;
   switch (s.spec.kind) {
   case LayerKind::conv:
+  case LayerKind::conv_transpose:
   case LayerKind::dense:
   case LayerKind::batch_norm: return {true, fused};
   case LayerKind::pool: return {true, false};

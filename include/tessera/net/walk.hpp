@@ -35,7 +35,10 @@ enum class Fault : int {
   unused_output,
   sizes_differ,
   layouts_differ,
-  bad_recomputation
+  bad_recomputation,
+  transposed_padding,
+  bad_output_padding,
+  cut_away
 };
 
 /// The remedy, in words.
@@ -65,6 +68,9 @@ constexpr const char* fault_text(Fault f) {
   case Fault::sizes_differ:
     return "the two operands differ in size; crop or pad the input so that it divides by all strides between them";
   case Fault::layouts_differ: return "the two operands differ in layout; put the same to(place(...)) into both paths";
+  case Fault::transposed_padding: return "the padding of conv_transpose cuts its output and has no mode; use zeros";
+  case Fault::bad_output_padding: return "output padding must be at least 0 and below the stride or the dilation";
+  case Fault::cut_away: return "padding cuts away the whole output; use less";
   case Fault::bad_recomputation: return "recompute(...) needs at least one layer, and reaches past the end";
   }
   return "?";
@@ -133,6 +139,26 @@ constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeI
     i.weights = {{s.channels, in[0], s.stencil.d.k, s.stencil.h.k, s.stencil.w.k}};
     i.biases = s.bias ? s.channels : 0;
     i.flop = 2.0 * double(product(i.weights)) * double(i.out[1] * i.out[2] * i.out[3]);
+    break;
+  case LayerKind::conv_transpose:
+    if (s.channels < 1) fail(Fault::no_channels);
+    if (!s.stencil.valid()) {
+      fail(Fault::bad_window);
+      break;
+    }
+    i.out[0] = s.channels;
+    for (int k = 0; k < 3; ++k) {
+      const Window& v = s.stencil[k];
+      const Dim dim = static_cast<Dim>(k + 2);
+      if (v.mode != Padding::zeros) fail(Fault::transposed_padding, dim);
+      const long more = s.output_padding[k], most = v.stride > v.dilation ? v.stride : v.dilation;
+      if (more < 0 || more >= most) fail(Fault::bad_output_padding, dim, most, more);
+      i.out[k + 1] = v.transposed_output(in[k + 1], more);
+      if (i.out[k + 1] < 1) fail(Fault::cut_away, dim, v.below + v.above, i.out[k + 1] + v.below + v.above);
+    }
+    i.weights = {{in[0], s.channels, s.stencil.d.k, s.stencil.h.k, s.stencil.w.k}};
+    i.biases = s.bias ? s.channels : 0;
+    i.flop = 2.0 * double(product(i.weights)) * double(in[1] * in[2] * in[3]);
     break;
   case LayerKind::pool: slide(s.stencil); break;
   case LayerKind::user:
@@ -259,17 +285,26 @@ constexpr Index<3> reduction(const LayerSpec& s) {
   return slides ? s.stencil.strides() : Index<3>{{1, 1, 1}};
 }
 
+/// By how much a layer makes volumes larger, per spatial dim.
+constexpr Index<3> enlargement(const LayerSpec& s) {
+  return s.kind == LayerKind::conv_transpose ? s.stencil.strides() : Index<3>{{1, 1, 1}};
+}
+
 /// What block boundaries at the input of layer `first` should be multiples of, per spatial dim, so that they stay
 /// aligned along every path up to the next redistribution: the products of the strides.
 inline Index<3> stride_quantum(std::span<const LayerSpec> layers, std::size_t first = 0) {
   Index<3> quantum{{1, 1, 1}};
-  std::vector<Index<3>> reduced(layers.size() + 1); // per edge, against edge `first`; 0: not derived from it
-  reduced[first] = quantum;
+  // Sizes per edge are those of edge `first` times enlarged / reduced; 0: not derived from it.
+  std::vector<Index<3>> reduced(layers.size() + 1), enlarged(reduced);
+  reduced[first] = enlarged[first] = quantum;
   for (std::size_t k = first; k < layers.size(); ++k) {
-    const Index<3> in = reduced[std::size_t(source(k, layers[k].from))];
-    if (in[0] == 0 || layers[k].kind == LayerKind::redistribute) continue;
+    const auto in = std::size_t(source(k, layers[k].from));
+    if (reduced[in][0] == 0 || layers[k].kind == LayerKind::redistribute) continue;
     for (int i = 0; i < 3; ++i) {
-      reduced[k + 1][i] = in[i] * reduction(layers[k])[i];
+      reduced[k + 1][i] = reduced[in][i] * reduction(layers[k])[i];
+      enlarged[k + 1][i] = enlarged[in][i] * enlargement(layers[k])[i];
+      const long common = std::gcd(reduced[k + 1][i], enlarged[k + 1][i]);
+      reduced[k + 1][i] /= common, enlarged[k + 1][i] /= common;
       quantum[i] = std::lcm(quantum[i], reduced[k + 1][i]);
     }
   }
