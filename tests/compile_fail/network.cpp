@@ -6,6 +6,7 @@
 // expect(VOLUME): dense needs 1x1x1 volumes; put flatten\(\) before it
 // expect(KEEP): dropout\(keep\) needs 0 < keep <= 1
 // expect(SLOPE): leaky_relu\(slope\) needs slope >= 0
+// expect(ALPHA): elu\(alpha\) needs alpha >= 0
 // expect(AXES): to\(place\(...\)\) places another number of grid axes than the network's layout
 // expect(SUM): activations cannot be a pending sum; use rep or a split
 // expect(CHANNEL): channels cannot be split here; split n, d, h or w
@@ -36,6 +37,8 @@ struct Model {
   static constexpr auto net = seq(conv(2), dropout(0));
 #elif defined(SLOPE)
   static constexpr auto net = seq(conv(2), leaky_relu(-1));
+#elif defined(ALPHA)
+  static constexpr auto net = seq(conv(2), elu(-0.5));
 #elif defined(AXES)
   static constexpr auto net = seq(conv(2), to(place(n)));
 #elif defined(SUM)

@@ -360,7 +360,8 @@ TEST_CASE("dense layers equal the plain loops in double") {
   INFO("seed ", seed);
   Random random(seed);
   for (const long n : {0L, 1L, 3L, 8L})
-    for (const Activation act : {Activation::none, Activation::relu, Activation::leaky_relu}) {
+    for (const Activation act : {Activation::none, Activation::relu, Activation::leaky_relu, Activation::elu,
+                                 Activation::sigmoid, Activation::tanh}) {
       const kernel::Dense p{.n = n, .ci = random.in(1, 70), .co = random.in(1, 70), .act = act, .slope = 0.25};
       INFO("dense ", p.n, ": ", p.ci, " -> ", p.co);
       Block<float> x(Extents<5>{{n, p.ci, 1, 1, 1}}), w(Extents<5>{{p.co, p.ci, 1, 1, 1}}),

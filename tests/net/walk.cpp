@@ -45,6 +45,8 @@ static_assert(is(fault_of(seq(conv(2), to(place(n, n)), dense(3))), Fault::dense
 static_assert(is(fault_of(seq(dropout(0))), Fault::bad_keep_probability, 0));
 static_assert(is(fault_of(seq(dropout(1), dropout(1.5))), Fault::bad_keep_probability, 1));
 static_assert(is(fault_of(seq(conv(1), leaky_relu(-0.1))), Fault::negative_slope, 1));
+static_assert(is(fault_of(seq(conv(1), elu(-0.1))), Fault::negative_alpha, 1));
+static_assert(is(fault_of(seq(conv(1), elu(0), gelu(), silu(), sigmoid(), tanh(), softmax())), Fault::none, -1));
 static_assert(is(fault_of(seq(conv(1), batch_norm({.epsilon = 0}))), Fault::bad_normalisation, 1));
 static_assert(is(fault_of(seq(batch_norm({.momentum = 1.5}))), Fault::bad_normalisation, 0));
 static_assert(is(fault_of(seq(conv(1), to(place(n)))), Fault::another_number_of_axes, 1));
@@ -53,6 +55,13 @@ static_assert(is(fault_of(seq(conv(1), to(place(n, c)))), Fault::split_channel, 
 static_assert(is(fault_of(seq(conv(1)), place(n, sum)), Fault::pending_sum, -1));
 static_assert(is(fault_of(seq(conv(1)), place(c, n)), Fault::split_channel, -1));
 static_assert(is(fault_of(seq(LayerSpec{.kind = LayerKind::user})), Fault::unknown_layer, 0));
+// Softmax needs the channels of a cell together, whatever the layers before it allow.
+constexpr Fault softmax_on(const Layout& layout) {
+  WalkFault fault;
+  detail::infer(softmax(), {{4, 8, 8, 8}}, layout, [](int, LayerInfo&) {}, fault);
+  return fault.fault;
+}
+static_assert(softmax_on(place(n, c)) == Fault::split_channel && softmax_on(place(n, d)) == Fault::none);
 // The first fault counts.
 static_assert(is(fault_of(seq(conv(2), max_pool(16), conv(0))), Fault::window_larger_than_input, 1, d, 16, 8));
 

@@ -7,6 +7,7 @@
 #include <tessera/layer/conv.hpp>
 #include <tessera/layer/local.hpp>
 #include <tessera/layer/normalise.hpp>
+#include <tessera/layer/pointwise.hpp>
 #include <tessera/layer/pool.hpp>
 
 namespace tessera {
@@ -20,11 +21,14 @@ make_layer(const LayerSpec& spec, InputActivation fused, const AnyGrid& grid, co
   case LayerKind::conv: return std::make_unique<ConvLayer<T, Backend>>(spec, fused, grid, in, out);
   case LayerKind::pool: return std::make_unique<PoolLayer<T, Backend>>(spec, grid, in, out);
   case LayerKind::activation: return std::make_unique<ActivationLayer<T, Backend>>(spec, box);
+  case LayerKind::pointwise: return std::make_unique<PointwiseLayer<T, Backend>>(spec, box);
+  case LayerKind::softmax: return std::make_unique<SoftmaxLayer<T, Backend>>(box);
   case LayerKind::dropout: return std::make_unique<DropoutLayer<T, Backend>>(spec, grid, in);
   case LayerKind::redistribute: return std::make_unique<RedistributeLayer<T, Backend>>(grid, in, out);
   case LayerKind::flatten: return std::make_unique<FlattenLayer<T, Backend>>(box);
   case LayerKind::dense: return std::make_unique<DenseLayer<T, Backend>>(spec, fused, grid, in);
-  case LayerKind::batch_norm: return std::make_unique<BatchNormLayer<T, Backend>>(spec, fused, grid, in);
+  case LayerKind::batch_norm:
+  case LayerKind::group_norm: return std::make_unique<NormLayer<T, Backend>>(spec, fused, grid, in);
   case LayerKind::user: break; // its type is known to the network's model only
   }
   throw usage_error(text("layer kind ", static_cast<int>(spec.kind), " is not known"));
