@@ -13,6 +13,8 @@
 // every rank. With N values, s = 1 / sqrt(variance + epsilon), and sums over what shares the statistics:
 //   dx = s (gamma dy - sum(gamma dy) / N - xhat sum(gamma dy xhat) / N),  dgamma = sum(dy xhat),  dbeta = sum(dy).
 //
+// Numbers per channel are combined on the host; a backend takes and gives them there.
+//
 // All-reduces per step, for ranks that share statistics: forward 1 (2 in double), backward 1. Batch statistics of less
 // than all ranks: 1 more forward, for the running ones, hidden behind the normalisation. Inference of batch_norm: none.
 //
@@ -95,8 +97,6 @@ public:
     gamma_.assign(std::size_t(channels_), T{1}), beta_.assign(std::size_t(channels_), T{});
     row_.resize(slots * rows);
     gradients_.resize(std::size_t(2 * channels_)), held_.resize(std::size_t(2 * channels_));
-    device_sums_ = Buffer<double, Space>(2 * rows);
-    device_row_ = Buffer<T, Space>(slots * rows);
   }
 
   Box<5> need() const override { return box_; }
@@ -126,9 +126,8 @@ public:
       slot(shift)[row] =
           static_cast<T>(static_cast<double>(beta_[c]) - scale * (mean_[g] - static_cast<double>(centre)));
     });
-    send(mean, 3);
     for (long k = 0; k < sets_; ++k)
-      Backend::normalise(set(in, k), device(mean, k), device(factor, k), device(shift, k), fused_.kind, fused_.slope,
+      Backend::normalise(set(in, k), of_set(mean, k), of_set(factor, k), of_set(shift, k), fused_.kind, fused_.slope,
                          set(y.view(box_), k));
     pass.poke();
     running.wait();
@@ -140,8 +139,7 @@ public:
       Backend::activation_backward(fused_.kind, fused_.slope, y.view(), dy.view());
     const View<const T, 5> in = std::as_const(x).view(box_), g = std::as_const(dy).view(box_);
     for (long k = 0; k < sets_; ++k)
-      Backend::normalisation_sums(set(in, k), set(g, k), device(mean, k), device_sums_.data() + 2 * k * channels_);
-    Space::copy_to_host(sums_.data(), device_sums_.data(), sums_.size() * sizeof(double));
+      Backend::normalisation_sums(set(in, k), set(g, k), of_set(mean, k), sums_.data() + 2 * k * channels_);
     // Per set: sums of dy, then of dy (x - mean); the mean was rounded, so the second gets the rest.
     std::vector<double>& merged = parts_;
     std::fill(merged.begin(), merged.end(), 0.0);
@@ -171,10 +169,9 @@ public:
       slot(slope)[row] = static_cast<T>(of_x);
       slot(constant)[row] = static_cast<T>(-s * merged[group] / n - of_x * rest(row, group));
     });
-    send(slope, 2);
     for (long k = 0; k < sets_; ++k)
-      Backend::normalisation_backward(set(in, k), set(g, k), device(mean, k), device(factor, k), device(slope, k),
-                                      device(constant, k), set(dx->view(box_), k));
+      Backend::normalisation_backward(set(in, k), set(g, k), of_set(mean, k), of_set(factor, k), of_set(slope, k),
+                                      of_set(constant, k), set(dx->view(box_), k));
     pass.poke();
   }
 
@@ -196,11 +193,7 @@ private:
         f(std::size_t(k * channels_ + c), std::size_t(c), std::size_t(k * groups_ + c / width_));
   }
   T* slot(Slot s) { return row_.data() + std::size_t(s) * std::size_t(sets_ * channels_); }
-  const T* device(Slot s, long set) const { return device_row_.data() + (long(s) * sets_ + set) * channels_; }
-  void send(Slot first, std::size_t many) {
-    const std::size_t rows = std::size_t(sets_ * channels_);
-    Space::copy_from_host(device_row_.data() + std::size_t(first) * rows, slot(first), many * rows * sizeof(T));
-  }
+  const T* of_set(Slot s, long k) { return slot(s) + k * channels_; }
   /// The mean less its value in T.
   double rest(std::size_t row, std::size_t group) { return mean_[group] - static_cast<double>(slot(mean)[row]); }
 
@@ -215,17 +208,13 @@ private:
 
   /// mean_ and deviations_ of all that shares them.
   void measure(const View<const T, 5>& in) {
-    const std::size_t rows = std::size_t(sets_ * channels_);
-    for (long k = 0; k < sets_; ++k) Backend::channel_sums(set(in, k), device_sums_.data() + k * channels_);
-    Space::copy_to_host(sums_.data(), device_sums_.data(), rows * sizeof(double));
+    for (long k = 0; k < sets_; ++k) Backend::channel_sums(set(in, k), sums_.data() + k * channels_);
     std::fill(mean_.begin(), mean_.end(), 0.0), std::fill(deviations_.begin(), deviations_.end(), 0.0);
     for_each_row([&](std::size_t row, std::size_t, std::size_t g) { mean_[g] += sums_[row]; });
     for (double& m : mean_) m = own_count_ > 0 ? m / own_count_ : 0.0;
     for_each_row([&](std::size_t row, std::size_t, std::size_t g) { slot(mean)[row] = static_cast<T>(mean_[g]); });
-    send(mean, 1);
     for (long k = 0; k < sets_; ++k)
-      Backend::channel_squares(set(in, k), device(mean, k), device_sums_.data() + k * channels_);
-    Space::copy_to_host(sums_.data(), device_sums_.data(), rows * sizeof(double));
+      Backend::channel_squares(set(in, k), of_set(mean, k), sums_.data() + k * channels_);
     for_each_row([&](std::size_t row, std::size_t, std::size_t g) {
       const double off = rest(row, g);
       deviations_[g] += sums_[row] - own_count_ / double(width_) * off * off;
@@ -295,8 +284,6 @@ private:
   double least_ = 0;                                 ///< the least number of cells that any ranks share
   std::vector<double> mean_, inverse_, deviations_, sums_, parts_, gradients_;
   std::vector<T> gamma_, beta_, row_, held_;
-  Buffer<double, Space> device_sums_;
-  Buffer<T, Space> device_row_;
   bool absorbed_ = false, measured_ = false;
 };
 
