@@ -53,11 +53,13 @@ template <class T> struct Line {
 template <class T> void check_published(double tolerance) {
   const std::pair<Activation, Values> taken_in[] = {
       {Activation::elu, elu_07}, {Activation::sigmoid, of_sigmoid}, {Activation::tanh, of_tanh}};
-  for (const auto& [act, want] : taken_in) {
+  for (const auto& [kind, want] : taken_in) {
+    const Activation act = kind;
+    CAPTURE(act);
     Line<T> l;
     kernel::activation_forward<T>(act, 0.7, l.x.view, l.y.view);
     kernel::activation_backward<T>(act, 0.7, l.y.view, l.dy.view);
-    CHECK_MESSAGE(l.is(want, l.dy, tolerance), static_cast<int>(act));
+    CHECK(l.is(want, l.dy, tolerance));
     for (std::size_t i = 0; i < 6; ++i) { // the plain loops
       const T y = kernel::activate(act, 0.7, static_cast<T>(x_of[i]));
       CHECK(std::abs(double(y) - want.y[i]) < tolerance);
@@ -66,11 +68,13 @@ template <class T> void check_published(double tolerance) {
   }
   const std::pair<Pointwise, Values> alone[] = {
       {Pointwise::gelu, of_gelu}, {Pointwise::gelu_tanh, of_gelu_tanh}, {Pointwise::silu, of_silu}};
-  for (const auto& [function, want] : alone) {
+  for (const auto& [kind, want] : alone) {
+    const Pointwise function = kind;
+    CAPTURE(function);
     Line<T> l;
     kernel::pointwise_forward<T>(function, l.x.view, l.y.view);
     kernel::pointwise_backward<T>(function, l.x.view, l.dy.view, l.dx.view);
-    CHECK_MESSAGE(l.is(want, l.dx, tolerance), static_cast<int>(function));
+    CHECK(l.is(want, l.dx, tolerance));
     for (std::size_t i = 0; i < 6; ++i) {
       CHECK(std::abs(double(kernel::pointwise_value(function, static_cast<T>(x_of[i]))) - want.y[i]) < tolerance);
       CHECK(std::abs(double(kernel::pointwise_derivative(function, static_cast<T>(x_of[i]))) - want.dx[i]) < tolerance);
