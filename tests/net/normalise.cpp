@@ -2,6 +2,8 @@
 // inference, with activations and poolings behind them.
 #include "networks.hpp"
 
+#include <tessera/net/graph.hpp>
+
 using namespace tessera;
 using namespace tessera::names;
 using namespace tessera::test;
@@ -128,4 +130,27 @@ TEST_CASE("normalisations take in the activation behind them, and poolings absor
     CHECK(plan.steps()[1].fused.kind == kernel::Activation::tanh);
     CHECK(plan.in_place(2));
   }
+}
+
+TEST_CASE("normalisations, pointwise functions and softmax computed again in the backward pass: nothing changes") {
+  struct Both {
+    static NetworkDescription of(bool again) {
+      constexpr auto inner =
+          seq(conv(4), group_norm(2), gelu(), batch_norm({.momentum = 0.5}), tanh(), silu(), softmax());
+      constexpr Input input{.c = 2, .d = 6, .h = 4, .w = 5};
+      constexpr auto end = seq(conv(3), batch_norm({.over = ranks_of_sample}), residual(seq(elu(), conv(3))));
+      return again ? describe(seq(conv(3), recompute(inner), recompute(end)), input, over_ndhw)
+                   : describe(seq(conv(3), inner, end), input, over_ndhw);
+    }
+  };
+  on_ranks({1, 2, 4}, [](const Communicator& c) {
+    const AnyGrid grid(c, {1, c.size(), 1, 1});
+    Oracle once(grid, Both::of(false), {.batch = 2, .seed = 9}), twice(grid, Both::of(true), {.batch = 2, .seed = 9});
+    for (int step = 0; step < 2; ++step) {
+      const Passed want = pass(once, 2), got = pass(twice, 2);
+      CHECK(distance(got.y, want.y) < 1e-14);
+      CHECK(distance(got.gradients, want.gradients) < 1e-13);
+      CHECK(distance(twice.state(), once.state()) < 1e-14); // they follow once a step
+    }
+  });
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <tessera/layer/conv.hpp>
+#include <tessera/layer/join.hpp>
 #include <tessera/layer/local.hpp>
 #include <tessera/layer/normalise.hpp>
 #include <tessera/layer/pointwise.hpp>
@@ -12,10 +13,12 @@
 
 namespace tessera {
 
-/// The layer `spec` (with the activation it takes in) from `in` to `out` on this rank. Collective: plans communication.
+/// The layer `spec` (with the activation it takes in) from `in`, and from `second` if it joins, to `out` on this rank.
+/// Collective: plans communication.
 template <class T, class Backend>
-std::unique_ptr<Layer<T, typename Backend::space>>
-make_layer(const LayerSpec& spec, InputActivation fused, const AnyGrid& grid, const Map<5>& in, const Map<5>& out) {
+std::unique_ptr<Layer<T, typename Backend::space>> make_layer(const LayerSpec& spec, InputActivation fused,
+                                                              const AnyGrid& grid, const Map<5>& in, const Map<5>& out,
+                                                              const Map<5>& second = {}) {
   const Box<5> box = in.box(grid.rank());
   switch (spec.kind) {
   case LayerKind::conv: return std::make_unique<ConvLayer<T, Backend>>(spec, fused, grid, in, out);
@@ -29,6 +32,8 @@ make_layer(const LayerSpec& spec, InputActivation fused, const AnyGrid& grid, co
   case LayerKind::dense: return std::make_unique<DenseLayer<T, Backend>>(spec, fused, grid, in);
   case LayerKind::batch_norm:
   case LayerKind::group_norm: return std::make_unique<NormLayer<T, Backend>>(spec, fused, grid, in);
+  case LayerKind::concat:
+  case LayerKind::add: return std::make_unique<JoinLayer<T, Backend>>(spec, grid, in, second, out);
   case LayerKind::user: break; // its type is known to the network's model only
   }
   throw usage_error(text("layer kind ", static_cast<int>(spec.kind), " is not known"));

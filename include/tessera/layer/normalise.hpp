@@ -115,7 +115,7 @@ public:
       measure(in);
       for (std::size_t g = 0; g < mean_.size(); ++g)
         inverse_[g] = 1 / std::sqrt((count_ > 0 ? deviations_[g] / count_ : 0.0) + spec_.epsilon);
-      if (of_batch_) running = gather_running();
+      if (of_batch_ && !pass.again) running = gather_running();
     } else
       take_running(pass.state);
     for_each_row([&](std::size_t row, std::size_t c, std::size_t g) {
@@ -131,7 +131,7 @@ public:
                          set(y.view(box_), k));
     pass.poke();
     running.wait();
-    if (measured_ && of_batch_) follow(pass.state);
+    if (measured_ && of_batch_ && !pass.again) follow(pass.state);
   }
 
   void backward(Pass<T>& pass, Field& x, const Field& y, Field& dy, Field* dx) override {

@@ -28,6 +28,8 @@ enum class LayerKind : int {
   group_norm,
   pointwise,
   softmax,
+  concat,
+  add,
   user
 };
 
@@ -52,24 +54,27 @@ template <std::integral... Axes> constexpr Scope grid_axes(Axes... axes) {
 
 struct LayerSpec {
   LayerKind kind{};
-  Stencil stencil{};                                        ///< conv, pool
-  int channels = 0;                                         ///< conv, dense: of the output
-  bool bias = false;                                        ///< conv, dense
-  double bias_value = 0;                                    ///< what biases start from
-  Init init = Init::glorot_uniform;                         ///< conv, dense
-  kernel::Activation activation{};                          ///< activation
-  double slope = 0;                                         ///< leaky_relu; alpha of elu
-  kernel::Pointwise function{};                             ///< pointwise; `custom` for a user layer that is one
-  kernel::Pool pool{};                                      ///< pool
-  PaddingCounts padding_counts = PaddingCounts::yes;        ///< average pool
-  double keep = 1;                                          ///< dropout: the probability of keeping an element
-  Layout layout{};                                          ///< to
-  double epsilon = 0;                                       ///< normalisations: added to the variance
-  double momentum = 0;                                      ///< batch_norm: of the running statistics
-  Scope scope{};                                            ///< batch_norm: whose statistics
-  Affine affine = Affine::yes;                              ///< normalisations
-  int groups = 0;                                           ///< group_norm; see each_channel and all_channels
-  int user = -1;                                            ///< user: which of the sequence's own layer types
+  Stencil stencil{};                                 ///< conv, pool
+  int channels = 0;                                  ///< conv, dense: of the output
+  bool bias = false;                                 ///< conv, dense
+  double bias_value = 0;                             ///< what biases start from
+  Init init = Init::glorot_uniform;                  ///< conv, dense
+  kernel::Activation activation{};                   ///< activation
+  double slope = 0;                                  ///< leaky_relu; alpha of elu
+  kernel::Pointwise function{};                      ///< pointwise; `custom` for a user layer that is one
+  kernel::Pool pool{};                               ///< pool
+  PaddingCounts padding_counts = PaddingCounts::yes; ///< average pool
+  double keep = 1;                                   ///< dropout: the probability of keeping an element
+  Layout layout{};                                   ///< to
+  double epsilon = 0;                                ///< normalisations: added to the variance
+  double momentum = 0;                               ///< batch_norm: of the running statistics
+  Scope scope{};                                     ///< batch_norm: whose statistics
+  Affine affine = Affine::yes;                       ///< normalisations
+  int groups = 0;                                    ///< group_norm; see each_channel and all_channels
+  int user = -1;                                     ///< user: which of the sequence's own layer types
+  int from = -1;      ///< whose output it reads: that layer's position relative to this one; -1: the one before
+  int other = 0;      ///< concat, add: whose output is the second operand, likewise
+  int recomputed = 0; ///< at the first of this many layers that are computed again in the backward pass
   static constexpr int each_channel = 0, all_channels = -1; ///< values of `groups` that follow the input
 
   constexpr LayerSpec with_bias(double start = 0) const {
@@ -82,6 +87,8 @@ struct LayerSpec {
     s.init = how;
     return s;
   }
+  /// concat and add have two operands.
+  constexpr bool joins() const { return kind == LayerKind::concat || kind == LayerKind::add; }
   constexpr const char* name() const {
     switch (kind) {
     case LayerKind::conv: return "conv";
@@ -103,6 +110,8 @@ struct LayerSpec {
     case LayerKind::batch_norm: return "batch_norm";
     case LayerKind::group_norm:
       return groups == each_channel ? "instance_norm" : groups == all_channels ? "layer_norm" : "group_norm";
+    case LayerKind::concat: return "concat";
+    case LayerKind::add: return "add";
     case LayerKind::user: return function == kernel::Pointwise::custom ? "pointwise" : "user layer";
     }
     return "?";
@@ -188,6 +197,12 @@ constexpr LayerSpec to(Layout l) { return {.kind = LayerKind::redistribute, .lay
 constexpr LayerSpec flatten() { return {.kind = LayerKind::flatten}; }
 /// Fully connected, with bias (0 unless .with_bias(start)). Weights (co, ci). Follows flatten().
 constexpr LayerSpec dense(int channels) { return {.kind = LayerKind::dense, .channels = channels, .bias = true}; }
+
+/// The channels of the layer before, then those of the layer at relative position `other` (-1: the one before). Both
+/// have the same d, h, w and layout. Networks rarely write it: see skip_concat() and branch().
+constexpr LayerSpec concat(int other) { return {.kind = LayerKind::concat, .other = other}; }
+/// The sum of two outputs of one shape, likewise: see residual().
+constexpr LayerSpec add(int other) { return {.kind = LayerKind::add, .other = other}; }
 
 /// gamma (x - mean) / sqrt(variance + epsilon) + beta per channel (Ioffe and Szegedy 2015). In training with the mean
 /// and the variance of the whole batch on the ranks of `over`; in inference with running ones, which follow with weight
