@@ -33,6 +33,7 @@ Alone random_layer(Random& random) {
   InputActivation fused;
   if (random.one_in(2)) fused = {kernel::Activation::leaky_relu, 0.125};
   if (random.one_in(4)) fused = {kernel::Activation::relu, 0};
+  if (random.one_in(3)) fused = {static_cast<kernel::Activation>(random.pick(3, 5)), 0.5}; // elu, sigmoid, tanh
   LayerSpec spec;
   switch (random.pick(0, 5)) {
   case 4:

@@ -87,7 +87,7 @@ TEST_CASE("network: an activation that the pooling behind it absorbs, one that s
   };
   const Stencil s = window(3).pad(1).strided(2);
   on_ranks({1, 2, 4}, [&](const Communicator& c) {
-    for (const LayerSpec& act : {relu(), leaky_relu(0.2)})
+    for (const LayerSpec& act : {relu(), leaky_relu(0.2), elu(0.5), sigmoid(), tanh()})
       for (const LayerSpec& pool : {max_pool(s), average_pool(s), average_pool(s, PaddingCounts::no)}) {
         const AnyGrid grid(c, {1, c.size() > 2 ? 2 : c.size(), c.size() > 2 ? 2 : 1, 1});
         // dropout(1) changes nothing but stands between.

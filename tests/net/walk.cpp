@@ -47,14 +47,41 @@ static_assert(is(fault_of(seq(conv(2), to(place(n, n)), dense(3))), Fault::dense
 static_assert(is(fault_of(seq(dropout(0))), Fault::bad_keep_probability, 0));
 static_assert(is(fault_of(seq(dropout(1), dropout(1.5))), Fault::bad_keep_probability, 1));
 static_assert(is(fault_of(seq(conv(1), leaky_relu(-0.1))), Fault::negative_slope, 1));
+static_assert(is(fault_of(seq(conv(1), elu(-0.1))), Fault::negative_alpha, 1));
+static_assert(is(fault_of(seq(conv(1), elu(0), gelu(), silu(), sigmoid(), tanh(), softmax())), Fault::none, -1));
 static_assert(is(fault_of(seq(conv(1), batch_norm({.epsilon = 0}))), Fault::bad_normalisation, 1));
 static_assert(is(fault_of(seq(batch_norm({.momentum = 1.5}))), Fault::bad_normalisation, 0));
+static_assert(is(fault_of(seq(conv(2), batch_norm({.over = grid_axes(0, 2)}))), Fault::no_such_axis, 1));
+static_assert(is(fault_of(seq(batch_norm({.over = grid_axes(-1)}))), Fault::no_such_axis, 0));
+static_assert(is(fault_of(seq(batch_norm({.over = grid_axes(1)}))), Fault::none, -1));
+static_assert(is(fault_of(seq(conv(8), group_norm(3))), Fault::groups_do_not_divide, 1, c, 3, 8));
+static_assert(is(fault_of(seq(conv(8), group_norm(0))), Fault::groups_do_not_divide, 1, c, 1, 8));
+static_assert(is(fault_of(seq(conv(8), group_norm(-1))), Fault::groups_do_not_divide, 1, c, 1, 8));
+static_assert(is(fault_of(seq(conv(8), group_norm(4, {.epsilon = 0}))), Fault::bad_normalisation, 1));
+static_assert(is(fault_of(seq(max_pool(8), group_norm(2))), Fault::one_value_per_group, 1));
+static_assert(is(fault_of(seq(max_pool(8), instance_norm())), Fault::one_value_per_group, 1));
+static_assert(is(fault_of(seq(max_pool(8), layer_norm())), Fault::none, -1));
+static_assert(is(fault_of(seq(conv(8), group_norm(8), instance_norm(), layer_norm())), Fault::none, -1));
+static_assert(walk(seq(conv(8, window(1)), batch_norm(), batch_norm({.affine = Affine::no}), group_norm(2),
+                       instance_norm({.affine = Affine::no}), layer_norm()),
+                   cube, spatial)
+                  .parameters() == 2 * 8 + 3 * 2 * 8);
 static_assert(is(fault_of(seq(conv(1), to(place(n)))), Fault::another_number_of_axes, 1));
 static_assert(is(fault_of(seq(conv(1), to(place(n, sum)))), Fault::pending_sum, 1));
 static_assert(is(fault_of(seq(conv(1), to(place(n, c)))), Fault::split_channel, 1));
 static_assert(is(fault_of(seq(conv(1)), place(n, sum)), Fault::pending_sum, -1));
 static_assert(is(fault_of(seq(conv(1)), place(c, n)), Fault::split_channel, -1));
 static_assert(is(fault_of(seq(LayerSpec{.kind = LayerKind::user})), Fault::unknown_layer, 0));
+// Softmax needs the channels of a cell together, whatever the layers before it allow.
+constexpr Fault softmax_on(const Layout& layout) {
+  WalkFault fault;
+  detail::infer(softmax(), {{{4, 8, 8, 8}}, layout}, {}, [](int, LayerInfo&) {}, fault);
+  return fault.fault;
+}
+static_assert(group_norm(2).name() == std::string_view("group_norm") &&
+              layer_norm().name() == std::string_view("layer_norm") &&
+              instance_norm().name() == std::string_view("instance_norm"));
+static_assert(softmax_on(place(n, c)) == Fault::split_channel && softmax_on(place(n, d)) == Fault::none);
 // The first fault counts.
 static_assert(is(fault_of(seq(conv(2), max_pool(16), conv(0))), Fault::window_larger_than_input, 1, d, 16, 8));
 

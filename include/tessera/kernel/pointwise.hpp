@@ -1,12 +1,12 @@
 // kernel/pointwise.hpp: activations and per-channel sums on views of any strides; dense stretches run as one loop.
 //
-// May know: base, kernel/problem.hpp, reference.hpp, simd.hpp.
+// May know: base, kernel/problem.hpp, math.hpp, reference.hpp, simd.hpp.
 // Example: activation_backward<float>(Activation::leaky_relu, 0.01, y, dy);   // dy *= act', from the output y
 #pragma once
 
 #include <tessera/base/copy.hpp>
+#include <tessera/kernel/math.hpp>
 #include <tessera/kernel/reference.hpp>
-#include <tessera/kernel/simd.hpp>
 
 namespace tessera::kernel {
 
@@ -24,12 +24,28 @@ template <class T> struct LeakyRelu {
   template <class V> V value(V v) const { return v > V{} ? v : slope * v; }
   template <class V> V derivative(V out) const { return out > V{} ? V{} + T{1} : V{} + slope; }
 };
+template <class T> struct Elu {
+  T alpha;
+  template <class V> V value(V v) const { return v > V{} ? v : alpha * exp_minus_1(v); }
+  template <class V> V derivative(V out) const { return out > V{} ? V{} + T{1} : out + alpha; }
+};
+template <class T> struct Sigmoid {
+  template <class V> V value(V v) const { return sigmoid(v); }
+  template <class V> V derivative(V out) const { return out * (T{1} - out); }
+};
+template <class T> struct Tanh {
+  template <class V> V value(V v) const { return tanh(v); }
+  template <class V> V derivative(V out) const { return T{1} - out * out; }
+};
 /// Calls f with the function object of the activation, so that loops inside f are compiled for it.
 template <class T, class F> void with_activation(Activation a, double slope, const F& f) {
   switch (a) {
   case Activation::none: return f(Linear<T>{});
   case Activation::relu: return f(Relu<T>{});
   case Activation::leaky_relu: return f(LeakyRelu<T>{static_cast<T>(slope)});
+  case Activation::elu: return f(Elu<T>{static_cast<T>(slope)});
+  case Activation::sigmoid: return f(Sigmoid<T>{});
+  case Activation::tanh: return f(Tanh<T>{});
   }
 }
 

@@ -26,6 +26,9 @@ enum class LayerKind : int {
   flatten,
   dense,
   batch_norm,
+  group_norm,
+  pointwise,
+  softmax,
   concat,
   add,
   user
@@ -33,6 +36,22 @@ enum class LayerKind : int {
 
 /// Whether an average divides by the whole window or by its cells inside the global tensor.
 enum class PaddingCounts : int { yes, no };
+
+/// Whether a normalisation scales and shifts its result by learned numbers, one pair a channel.
+enum class Affine : int { yes, no };
+
+/// Which ranks batch_norm takes statistics from together: all of them, each its own piece, those that hold parts of the
+/// same samples, or those along some grid axes.
+struct Scope {
+  enum class Kind : int { all, piece, sample, axes } kind = Kind::all;
+  unsigned axes = 0; ///< bit i for grid axis i
+  friend constexpr bool operator==(const Scope&, const Scope&) = default;
+};
+inline constexpr Scope all_ranks{}, this_piece{Scope::Kind::piece, 0}, ranks_of_sample{Scope::Kind::sample, 0};
+/// The ranks that differ along these axes of the grid only, counted from 0.
+template <std::integral... Axes> constexpr Scope grid_axes(Axes... axes) {
+  return {Scope::Kind::axes, (0U | ... | (axes >= 0 && axes < 31 ? 1U << axes : 1U << 31))};
+}
 
 struct LayerSpec {
   LayerKind kind{};
@@ -43,17 +62,22 @@ struct LayerSpec {
   double bias_value = 0;                             ///< what biases start from
   Init init = Init::glorot_uniform;                  ///< conv, dense
   kernel::Activation activation{};                   ///< activation
-  double slope = 0;                                  ///< leaky_relu
+  double slope = 0;                                  ///< leaky_relu; alpha of elu
+  kernel::Pointwise function{};                      ///< pointwise; `custom` for a user layer that is one
   kernel::Pool pool{};                               ///< pool
   PaddingCounts padding_counts = PaddingCounts::yes; ///< average pool
   double keep = 1;                                   ///< dropout: the probability of keeping an element
   Layout layout{};                                   ///< to
-  double epsilon = 0;                                ///< batch_norm: added to the variance
+  double epsilon = 0;                                ///< normalisations: added to the variance
   double momentum = 0;                               ///< batch_norm: of the running statistics
+  Scope scope{};                                     ///< batch_norm: whose statistics
+  Affine affine = Affine::yes;                       ///< normalisations
+  int groups = 0;                                    ///< group_norm; see each_channel and all_channels
   int user = -1;                                     ///< user: which of the sequence's own layer types
   int from = -1;      ///< whose output it reads: that layer's position relative to this one; -1: the one before
   int other = 0;      ///< concat, add: whose output is the second operand, likewise
   int recomputed = 0; ///< at the first of this many layers that are computed again in the backward pass
+  static constexpr int each_channel = 0, all_channels = -1; ///< values of `groups` that follow the input
 
   constexpr LayerSpec with_bias(double start = 0) const {
     LayerSpec s = *this;
@@ -72,15 +96,26 @@ struct LayerSpec {
     case LayerKind::conv: return "conv";
     case LayerKind::conv_transpose: return "conv_transpose";
     case LayerKind::pool: return pool == kernel::Pool::max ? "max_pool" : "average_pool";
-    case LayerKind::activation: return activation == kernel::Activation::relu ? "relu" : "leaky_relu";
+    case LayerKind::activation:
+      switch (activation) {
+      case kernel::Activation::relu: return "relu";
+      case kernel::Activation::elu: return "elu";
+      case kernel::Activation::sigmoid: return "sigmoid";
+      case kernel::Activation::tanh: return "tanh";
+      default: return "leaky_relu";
+      }
+    case LayerKind::pointwise: return function == kernel::Pointwise::silu ? "silu" : "gelu";
+    case LayerKind::softmax: return "softmax";
     case LayerKind::dropout: return "dropout";
     case LayerKind::redistribute: return "to";
     case LayerKind::flatten: return "flatten";
     case LayerKind::dense: return "dense";
     case LayerKind::batch_norm: return "batch_norm";
+    case LayerKind::group_norm:
+      return groups == each_channel ? "instance_norm" : groups == all_channels ? "layer_norm" : "group_norm";
     case LayerKind::concat: return "concat";
     case LayerKind::add: return "add";
-    case LayerKind::user: return "user layer";
+    case LayerKind::user: return function == kernel::Pointwise::custom ? "pointwise" : "user layer";
     }
     return "?";
   }
@@ -91,6 +126,35 @@ template <class L>
 concept LocalLayer = requires(const L& l) {
   { l.stencil() } -> std::convertible_to<Stencil>;
 };
+
+/// A pointwise function of the user's: a type with templates or overloads value(v) and derivative(v) for numbers v.
+template <class F>
+concept PointwiseFunction = std::is_class_v<F> && requires(const F& f, float v, double w) {
+  { f.value(v) } -> std::convertible_to<float>;
+  { f.derivative(v) } -> std::convertible_to<float>;
+  { f.value(w) } -> std::convertible_to<double>;
+  { f.derivative(w) } -> std::convertible_to<double>;
+};
+/// Such a function as a layer: it reads the one cell that it writes, and has no parameters.
+template <PointwiseFunction F> struct Pointwise {
+  F f{};
+  constexpr Stencil stencil() const { return window(1); }
+};
+/// y = f.value(x), element by element, with your own derivative: seq(conv(8), pointwise(Swish{}), conv(8)).
+template <PointwiseFunction F> constexpr Pointwise<F> pointwise(F f) { return {f}; }
+/// Two functions as one: pointwise<swish, swish_derivative>().
+template <auto Value, auto Derivative> struct FunctionPair {
+  template <class V> constexpr V value(V v) const { return static_cast<V>(Value(v)); }
+  template <class V> constexpr V derivative(V v) const { return static_cast<V>(Derivative(v)); }
+};
+template <auto Value, auto Derivative> constexpr Pointwise<FunctionPair<Value, Derivative>> pointwise() { return {}; }
+/// Says what pointwise() takes.
+template <class F>
+requires(!PointwiseFunction<F>) constexpr LayerSpec pointwise(const F&) {
+  static_assert(PointwiseFunction<F>, "tessera: pointwise(F{}) takes a type with const functions value(v) and "
+                                      "derivative(v) for float and double v");
+  return {};
+}
 
 /// Convolution to `channels` output channels, without bias unless .with_bias(). Weights (co, ci, kd, kh, kw).
 constexpr LayerSpec conv(int channels, Stencil s = window(3).same()) {
@@ -118,6 +182,23 @@ constexpr LayerSpec relu() { return {.kind = LayerKind::activation, .activation 
 constexpr LayerSpec leaky_relu(double slope) {
   return {.kind = LayerKind::activation, .activation = kernel::Activation::leaky_relu, .slope = slope};
 }
+/// x for x > 0, alpha * (exp(x) - 1) otherwise.
+constexpr LayerSpec elu(double alpha = 1) {
+  return {.kind = LayerKind::activation, .activation = kernel::Activation::elu, .slope = alpha};
+}
+/// 1 / (1 + exp(-x))
+constexpr LayerSpec sigmoid() { return {.kind = LayerKind::activation, .activation = kernel::Activation::sigmoid}; }
+constexpr LayerSpec tanh() { return {.kind = LayerKind::activation, .activation = kernel::Activation::tanh}; }
+/// x times the part of a standard normal distribution below x, by the error function; or its approximation by tanh.
+enum class Gelu : int { erf, tanh };
+constexpr LayerSpec gelu(Gelu how = Gelu::erf) {
+  return {.kind = LayerKind::pointwise,
+          .function = how == Gelu::erf ? kernel::Pointwise::gelu : kernel::Pointwise::gelu_tanh};
+}
+/// x * sigmoid(x), also known as swish.
+constexpr LayerSpec silu() { return {.kind = LayerKind::pointwise, .function = kernel::Pointwise::silu}; }
+/// exp(x) / the sum of exp(x) over the channels of the same cell.
+constexpr LayerSpec softmax() { return {.kind = LayerKind::softmax}; }
 /// In training keeps each element with probability `keep` and divides it by `keep`; the identity in inference.
 /// The mask depends on seed, layer, step and the global index only.
 constexpr LayerSpec dropout(double keep) { return {.kind = LayerKind::dropout, .keep = keep}; }
@@ -135,14 +216,52 @@ constexpr LayerSpec concat(int other) { return {.kind = LayerKind::concat, .othe
 constexpr LayerSpec add(int other) { return {.kind = LayerKind::add, .other = other}; }
 
 /// gamma (x - mean) / sqrt(variance + epsilon) + beta per channel (Ioffe and Szegedy 2015). In training with the mean
-/// and the variance of the whole batch on all ranks; in inference with running ones, which follow with weight
+/// and the variance of the whole batch on the ranks of `over`; in inference with running ones, which follow with weight
 /// `momentum`. Variances as in PyTorch: biased to normalise, unbiased in the running statistics. Weights gamma (c),
-/// biases beta (c).
+/// biases beta (c), none with Affine::no.
 struct BatchNorm {
   double epsilon = 1e-5, momentum = 0.1;
+  Scope over{};
+  Affine affine = Affine::yes;
 };
 constexpr LayerSpec batch_norm(BatchNorm how = {}) {
-  return {.kind = LayerKind::batch_norm, .bias = true, .epsilon = how.epsilon, .momentum = how.momentum};
+  return {.kind = LayerKind::batch_norm,
+          .bias = how.affine == Affine::yes,
+          .epsilon = how.epsilon,
+          .momentum = how.momentum,
+          .scope = how.over,
+          .affine = how.affine};
+}
+
+/// The same with the mean and the variance of each sample's groups of channels, over all of its cells, wherever they
+/// are; alike in training and inference. gamma and beta are per channel in all three.
+struct GroupNorm {
+  double epsilon = 1e-5;
+  Affine affine = Affine::yes;
+};
+/// `groups` groups of adjacent channels (Wu and He 2018).
+constexpr LayerSpec group_norm(int groups, GroupNorm how = {}) {
+  return {.kind = LayerKind::group_norm,
+          .bias = how.affine == Affine::yes,
+          .epsilon = how.epsilon,
+          .affine = how.affine,
+          .groups = groups < 1 ? -2 : groups};
+}
+/// Each channel by itself (Ulyanov et al. 2016).
+constexpr LayerSpec instance_norm(GroupNorm how = {}) {
+  LayerSpec s = group_norm(1, how);
+  s.groups = LayerSpec::each_channel;
+  return s;
+}
+/// All channels and cells of a sample together (Ba et al. 2016).
+constexpr LayerSpec layer_norm(GroupNorm how = {}) {
+  LayerSpec s = group_norm(1, how);
+  s.groups = LayerSpec::all_channels;
+  return s;
+}
+/// How many groups a group_norm makes of `channels` channels.
+constexpr long groups_of(const LayerSpec& s, long channels) {
+  return s.groups == LayerSpec::each_channel ? channels : s.groups == LayerSpec::all_channels ? 1 : s.groups;
 }
 
 } // namespace tessera

@@ -325,8 +325,15 @@ template <class Model, class T, class Backend> class Network : public AnyNetwork
                 "tessera: dense needs 1x1x1 volumes; put flatten() before it");
   static_assert(walked.fault != Fault::bad_keep_probability, "tessera: dropout(keep) needs 0 < keep <= 1");
   static_assert(walked.fault != Fault::negative_slope, "tessera: leaky_relu(slope) needs slope >= 0");
+  static_assert(walked.fault != Fault::negative_alpha, "tessera: elu(alpha) needs alpha >= 0");
   static_assert(walked.fault != Fault::bad_normalisation,
-                "tessera: batch_norm needs epsilon > 0 and 0 < momentum <= 1");
+                "tessera: a normalisation needs epsilon > 0, batch_norm 0 < momentum <= 1");
+  static_assert(walked.fault != Fault::no_such_axis,
+                "tessera: batch_norm takes statistics over a grid axis that the layout does not place");
+  static_assert(walked.fault != Fault::groups_do_not_divide,
+                "tessera: group_norm(groups) needs at least one group, and groups that divide the channels");
+  static_assert(walked.fault != Fault::one_value_per_group,
+                "tessera: a group of one value per sample has no variance; use fewer groups or a larger volume");
   static_assert(walked.fault != Fault::unknown_layer, "tessera: a user layer without its type; name it in seq(...)");
   static_assert(walked.fault != Fault::another_number_of_axes,
                 "tessera: to(place(...)) places another number of grid axes than the network's layout");

@@ -167,7 +167,8 @@ public:
     if (e == 0 || readers_[e].size() != 1) return false;
     const LayerSpec &after = steps_[readers_[e][0]].spec, &before = steps_[e - 1].spec;
     return after.kind == LayerKind::pool && after.pool == kernel::Pool::average &&
-           (before.kind == LayerKind::conv || before.kind == LayerKind::batch_norm);
+           (before.kind == LayerKind::conv || before.kind == LayerKind::batch_norm ||
+            before.kind == LayerKind::group_norm);
   }
 
   /// What rank r will allocate for training with an optimizer that keeps `moments` values per parameter.
@@ -245,7 +246,8 @@ private:
     Box<5> in = s.in.box(r);
     Density what = Density::whole_batch;
     switch (s.spec.kind) {
-    case LayerKind::user: { // x and dx with their padding
+    case LayerKind::user: {                                       // x and dx with their padding
+      if (s.spec.function == kernel::Pointwise::custom) return 0; // works in place
       std::uint64_t cells = 2 * std::uint64_t(in.extent(0) * in.extent(1));
       for (int i = 0; i < 3; ++i)
         cells *= std::uint64_t(s.spec.stencil[i].reads({out.lo[2 + i], out.hi[2 + i]}).size());
@@ -312,7 +314,8 @@ private:
       }
       step.out = output_of(step, k);
       const bool takes_in = s.kind == LayerKind::conv || s.kind == LayerKind::conv_transpose ||
-                            s.kind == LayerKind::dense || s.kind == LayerKind::batch_norm;
+                            s.kind == LayerKind::dense || s.kind == LayerKind::batch_norm ||
+                            s.kind == LayerKind::group_norm;
       if (takes_in && k + 1 < layers_.size() && layers_[k + 1].kind == LayerKind::activation &&
           layers_[k + 1].from == -1 && reads[k + 1] == 1) {
         step.fused = {layers_[k + 1].activation, layers_[k + 1].slope};
@@ -349,6 +352,9 @@ private:
     }
     case LayerKind::activation:
     case LayerKind::batch_norm:
+    case LayerKind::group_norm:
+    case LayerKind::pointwise:
+    case LayerKind::softmax:
     case LayerKind::dropout: break;
     }
     return step.in;
@@ -375,7 +381,7 @@ private:
                       std::size_t(count), start});
         total += std::size_t(count);
       };
-      const bool norm = layers_[k].kind == LayerKind::batch_norm;
+      const bool norm = layers_[k].kind == LayerKind::batch_norm || layers_[k].kind == LayerKind::group_norm;
       add(parameters_, parameter_count_, "weight", false, i.weights, norm ? std::optional(1.0) : std::nullopt);
       add(parameters_, parameter_count_, "bias", true, {{i.biases, 1, 1, 1, 1}}, layers_[k].bias_value);
       if (!norm) continue;
@@ -405,14 +411,18 @@ inline BackwardReads backward_reads(const PlanStep& s) {
   case LayerKind::conv:
   case LayerKind::conv_transpose:
   case LayerKind::dense:
-  case LayerKind::batch_norm: return {true, fused};
-  case LayerKind::pool: return {true, false};
-  case LayerKind::activation: return {false, true};
+  case LayerKind::batch_norm:
+  case LayerKind::group_norm: return {true, fused};
+  case LayerKind::pool:
+  case LayerKind::pointwise: return {true, false};
+  case LayerKind::activation:
+  case LayerKind::softmax: return {false, true};
   case LayerKind::dropout:
   case LayerKind::redistribute:
   case LayerKind::flatten:
   case LayerKind::concat:
   case LayerKind::add: return {false, false};
+  case LayerKind::user: return {true, s.spec.function != kernel::Pointwise::custom};
   default: return {true, true};
   }
 }

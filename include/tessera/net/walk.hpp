@@ -26,7 +26,11 @@ enum class Fault : int {
   dense_without_flatten,
   bad_keep_probability,
   negative_slope,
+  negative_alpha,
   bad_normalisation,
+  no_such_axis,
+  groups_do_not_divide,
+  one_value_per_group,
   unknown_layer,
   another_number_of_axes,
   pending_sum,
@@ -57,7 +61,15 @@ constexpr const char* fault_text(Fault f) {
   case Fault::bad_keep_probability: return "dropout(keep) needs 0 < keep <= 1";
   case Fault::unknown_layer: return "a user layer without its type; name it in seq(...) of the model";
   case Fault::negative_slope: return "leaky_relu(slope) needs slope >= 0: its derivative is recovered from its output";
-  case Fault::bad_normalisation: return "batch_norm needs epsilon > 0 and 0 < momentum <= 1";
+  case Fault::negative_alpha: return "elu(alpha) needs alpha >= 0: its derivative is recovered from its output";
+  case Fault::bad_normalisation: return "a normalisation needs epsilon > 0, batch_norm 0 < momentum <= 1";
+  case Fault::no_such_axis:
+    return "batch_norm takes statistics over a grid axis that the layout does not place; count axes from 0";
+  case Fault::groups_do_not_divide:
+    return "group_norm(groups) needs at least one group, and groups that divide the channels";
+  case Fault::one_value_per_group:
+    return "a group of one value per sample has no variance; use fewer groups, or normalise before the volume has "
+           "shrunk to one cell";
   case Fault::another_number_of_axes:
     return "a layout places another number of grid axes than the network's; give "
            "to(place(...)) one placement per axis";
@@ -167,17 +179,32 @@ constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeI
     rules(s.user, i);
     break;
   case LayerKind::activation:
-    if (s.slope < 0) fail(Fault::negative_slope);
+    if (s.slope < 0) fail(s.activation == kernel::Activation::elu ? Fault::negative_alpha : Fault::negative_slope);
+    break;
+  case LayerKind::pointwise: break;
+  case LayerKind::softmax:
+    if (layout.splits(Dim::c)) fail(Fault::split_channel);
     break;
   case LayerKind::dropout:
     if (!(s.keep > 0 && s.keep <= 1)) fail(Fault::bad_keep_probability);
     break;
   case LayerKind::batch_norm:
     if (!(s.epsilon > 0) || !(s.momentum > 0 && s.momentum <= 1)) fail(Fault::bad_normalisation);
-    i.weights = {{in[0], 1, 1, 1, 1}};
-    i.biases = in[0];
+    if (s.scope.axes >> layout.axes) fail(Fault::no_such_axis);
+    if (s.affine == Affine::yes) i.weights = {{in[0], 1, 1, 1, 1}}, i.biases = in[0];
     i.state = 2 * in[0];
     break;
+  case LayerKind::group_norm: {
+    const long groups = groups_of(s, in[0]);
+    if (!(s.epsilon > 0)) fail(Fault::bad_normalisation);
+    if (layout.splits(Dim::c)) fail(Fault::split_channel);
+    if (groups < 1 || in[0] % groups != 0)
+      fail(Fault::groups_do_not_divide, Dim::c, groups < 1 ? 1 : groups, in[0]);
+    else if (product(in) == groups)
+      fail(Fault::one_value_per_group);
+    if (s.affine == Affine::yes) i.weights = {{in[0], 1, 1, 1, 1}}, i.biases = in[0];
+    break;
+  }
   case LayerKind::redistribute:
     if (const Fault f = check_layout(s.layout, layout.axes); f != Fault::none) fail(f);
     i.layout_out = s.layout;
