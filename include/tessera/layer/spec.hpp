@@ -18,7 +18,7 @@ namespace tessera {
 
 enum class LayerKind : int { conv, pool, activation, dropout, redistribute, flatten, dense, batch_norm, user };
 
-/// Whether an average divides by the whole window or by its cells inside the global tensor.
+/// Whether an average divides by the whole window or by its cells that are no padding with zeros.
 enum class PaddingCounts : int { yes, no };
 
 struct LayerSpec {
@@ -74,11 +74,12 @@ concept LocalLayer = requires(const L& l) {
 constexpr LayerSpec conv(int channels, Stencil s = window(3).same()) {
   return {.kind = LayerKind::conv, .stencil = s, .channels = channels};
 }
-/// Average over each window; padding counts in the divisor by default, as in the CosmoFlow papers.
+/// Average over each window; zeros of the padding count in the divisor by default, as in the CosmoFlow papers. Padding
+/// of other modes holds values like others: it always counts.
 constexpr LayerSpec average_pool(Stencil s, PaddingCounts counts = PaddingCounts::yes) {
   return {.kind = LayerKind::pool, .stencil = s, .pool = kernel::Pool::average, .padding_counts = counts};
 }
-/// Maximum over each window; ties go to the first global index, padding never wins.
+/// Maximum over each window; ties go to the first global index, zeros of the padding never win.
 constexpr LayerSpec max_pool(Stencil s) { return {.kind = LayerKind::pool, .stencil = s, .pool = kernel::Pool::max}; }
 /// Windows of k cells a side that do not overlap.
 constexpr LayerSpec max_pool(int k) { return max_pool(window(k).strided(k)); }
