@@ -11,6 +11,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <tessera/base/view.hpp>
 #include <tessera/comm/communicator.hpp>
 #include <vector>
 
