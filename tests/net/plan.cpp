@@ -106,7 +106,8 @@ TEST_CASE("memory: what a network and its input take is what was estimated") {
   on_ranks({1, 2, 4, 8}, [](const Communicator& c) {
     on_every_grid(c, [&](const AnyGrid& grid) {
       const NetworkDescription description = describe(
-          {conv(4), relu(), average_pool(window(3).pad(1).strided(2)), conv(8), leaky_relu(0.1), conv(8), to(whole_samples),
+          {conv(4), relu(), average_pool(window(3).pad(1).strided(2)), conv(8, window(3).same().padded_with(Padding::reflect)),
+           leaky_relu(0.1), conv(8, window(3).same().periodic()), to(whole_samples),
            flatten(), dropout(0.5), dense(20), relu(), dense(2)},
           {.c = 2, .d = 16, .h = 16, .w = 16}, over_ndhw);
       const NetworkPlan plan(grid.shape(), description, 4);

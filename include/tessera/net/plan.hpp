@@ -160,7 +160,7 @@ public:
       m.activations += bytes;
       if (e > 0 && !in_place(e)) largest[e % 2] = std::max(largest[e % 2], bytes);
       if (e == steps_.size()) continue;
-      m.halo_buffers += 2 * (bytes - std::uint64_t(steps_[e].in.box(r).volume()) * element);
+      m.halo_buffers += 2 * (bytes - own_cells(e, r) * element);
       m.scratch += scratch(e, r) * element;
     }
     m.gradients = largest[0] + largest[1];
@@ -213,6 +213,21 @@ private:
     if (f.layer < 0) return text("its layout ", layout.str(), ": ");
     return text("layer ", f.layer, " (", layers_[std::size_t(f.layer)].name(), ")",
                 f.need > 0 ? text(", dim ", dim_name(f.dim)) : "", ": ");
+  }
+  /// The cells of step k's input block that rank r fills by itself: what it holds, and padding that repeats or mirrors it.
+  std::uint64_t own_cells(std::size_t k, int r) const {
+    const PlanStep& s = steps_[k];
+    const Box<5> mine = s.in.box(r), all = block(k, r);
+    std::uint64_t cells = 1;
+    for (int j = 0; j < 5; ++j) {
+      std::uint64_t along = 0;
+      for (long at = all.lo[j]; at < all.hi[j]; ++at) {
+        const long source = j < 2 ? at : padded_source(at, s.in.extents()[j], s.spec.stencil[j - 2].mode);
+        along += source >= mine.lo[j] && source < mine.hi[j];
+      }
+      cells *= along;
+    }
+    return cells;
   }
   /// Elements that step k copies on rank r, or keeps beside its tensors.
   std::uint64_t scratch(std::size_t k, int r) const {
