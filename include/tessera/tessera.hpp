@@ -27,6 +27,7 @@
 #endif
 
 #include <tessera/backend/reference.hpp>
+#include <tessera/check/layer.hpp>
 #include <tessera/comm/agree.hpp>
 #include <tessera/comm/threads.hpp>
 #include <tessera/expr/reduce.hpp>

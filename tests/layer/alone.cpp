@@ -23,8 +23,9 @@ template <class T> struct Block {
     return l;
   }
 };
-inline Index<5> wrapped(Index<5> i, const Extents<5>& e) {
-  for (int k = 0; k < 5; ++k) i[k] = ((i[k] % e[k]) + e[k]) % e[k];
+/// The cell whose value stands at i.
+Index<5> source(Index<5> i, const Extents<5>& e, const Stencil& s) {
+  for (int k = 0; k < 3; ++k) i[2 + k] = cell_at(i[2 + k], e[2 + k], s[k].mode);
   return i;
 }
 } // namespace
@@ -69,10 +70,12 @@ Computed<double> by_definition(const Alone& a) {
   const Block<double> x(a.in, a.x), w(a.weights(), a.w);
   Block<double> dy(a.out(), a.dy), y(a.out()), dw(a.weights());
   Box<5> around = whole(a.in);
-  for (int i = 0; i < 3; ++i)
-    if (s[i].mode == Padding::periodic) around.lo[2 + i] -= s[i].below, around.hi[2 + i] += s[i].above;
+  for (int i = 0; i < 3; ++i) {
+    if (s[i].mode.below != Padding::zeros) around.lo[2 + i] -= s[i].below;
+    if (s[i].mode.above != Padding::zeros) around.hi[2 + i] += s[i].above;
+  }
   Block<double> xa(around.extents()), dxa(around.extents()), dx(a.in);
-  for_each_index(whole(xa.e), [&](const Index<5>& i) { xa.view()[i] = x.view()[wrapped(i + around.lo, a.in)]; });
+  for_each_index(whole(xa.e), [&](const Index<5>& i) { xa.view()[i] = x.view()[source(i + around.lo, a.in, s)]; });
   Computed<double> c;
   if (a.is_conv()) {
     kernel::Conv p{.n = a.in[0], .ci = a.in[1], .co = a.spec.channels};
@@ -80,7 +83,8 @@ Computed<double> by_definition(const Alone& a) {
     p.act = a.fused.kind, p.slope = a.fused.slope;
     for (int i = 0; i < 3; ++i) {
       p.in[i] = xa.e[2 + i], p.out[i] = y.e[2 + i];
-      if (s[i].mode == Padding::zeros) p.below[i] = s[i].below, p.above[i] = s[i].above;
+      if (s[i].mode.below == Padding::zeros) p.below[i] = s[i].below;
+      if (s[i].mode.above == Padding::zeros) p.above[i] = s[i].above;
     }
     kernel::reference::convolution<double>(p, xa.view(), w.view(), a.b.empty() ? nullptr : a.b.data(), y.view());
     for (std::size_t i = 0; i < y.v.size(); ++i)
@@ -94,13 +98,13 @@ Computed<double> by_definition(const Alone& a) {
     p.k = s.kernel(), p.stride = s.strides(), p.dilation = s.dilations();
     p.count_padding = a.spec.padding_counts == PaddingCounts::yes;
     for (int i = 0; i < 3; ++i) {
-      p.in[i] = xa.e[2 + i], p.out[i] = y.e[2 + i], p.in_origin[i] = around.lo[2 + i], p.global[i] = a.in[2 + i];
-      p.padding[i] = s[i].below, p.periodic[i] = s[i].mode == Padding::periodic;
+      p.in[i] = p.global[i] = xa.e[2 + i], p.out[i] = y.e[2 + i]; // a pooling of the padded tensor
+      p.padding[i] = s[i].mode.below == Padding::zeros ? s[i].below : 0;
     }
     kernel::reference::pooling<double>(p, xa.view(), y.view());
     kernel::reference::pooling_backward<double>(p, xa.view(), dy.view(), dxa.view(), a.fused.kind, a.fused.slope);
   }
-  for_each_index(whole(xa.e), [&](const Index<5>& i) { dx.view()[wrapped(i + around.lo, a.in)] += dxa.view()[i]; });
+  for_each_index(whole(xa.e), [&](const Index<5>& i) { dx.view()[source(i + around.lo, a.in, s)] += dxa.view()[i]; });
   c.y = y.logical(), c.dx = dx.logical(), c.dw = dw.logical();
   return c;
 }

@@ -46,7 +46,7 @@ struct Alone {
     for (int i = 0; i < 3; ++i) {
       const Window& v = spec.stencil[i];
       s += text("; ", dim_name(dim_at(i + 2, 5)), " k", v.k, " s", v.stride, " dil", v.dilation, " p", v.below, "/",
-                v.above, v.mode == Padding::periodic ? " periodic" : "");
+                v.above, " modes ", static_cast<int>(v.mode.below), "/", static_cast<int>(v.mode.above));
     }
     return s;
   }
@@ -70,7 +70,7 @@ inline Alone alone(Random& random, const LayerSpec& spec, const Extents<5>& in, 
 /// What a layer computes, in logical row-major order.
 template <class T> struct Computed { std::vector<T> y, dx, dw, db; };
 
-/// The layer by the plain loops in double on the whole tensors; periodic borders are laid around x first.
+/// The layer by the plain loops in double on the whole tensors; padding that is not zeros is laid around x first.
 Computed<double> by_definition(const Alone& a);
 
 enum class InputGradient { wanted, not_wanted };

@@ -18,10 +18,12 @@ Window random_window(Random& random, long& extent) {
   const int most = static_cast<int>(v.span());
   v.below = random.pick(0, most), v.above = random.pick(0, most);
   extent = random.in(1, 11);
-  if (random.one_in(4)) {
-    v.mode = Padding::periodic;
-    v.below = std::min(v.below, static_cast<int>(extent)), v.above = std::min(v.above, static_cast<int>(extent));
-  }
+  v.mode = {random_padding(random), random_padding(random)};
+  const auto narrow = [&](int& padding, Padding mode) {
+    if (mode == Padding::periodic) padding = std::min(padding, static_cast<int>(extent));
+    if (mode == Padding::reflect) padding = std::min(padding, static_cast<int>(extent) - 1);
+  };
+  narrow(v.below, v.mode.below), narrow(v.above, v.mode.above);
   while (v.output(extent) < 1) ++extent;
   return v;
 }

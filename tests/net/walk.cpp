@@ -40,6 +40,10 @@ static_assert(is(fault_of(seq(conv(2, window(1, 5, 1).dilated(1, 3, 1).pad(h, 1,
 static_assert(is(fault_of(seq(conv(2, window(1, 1, 9)))), Fault::window_larger_than_input, 0, w, 9, 8));
 static_assert(is(fault_of(seq(conv(1, window(3).pad(w, 9, 1).periodic()))), Fault::periodic_padding_too_wide, 0, w, 9,
                  8));
+static_assert(is(fault_of(seq(conv(1, window(3).pad(w, 7, 8).padded_with(Padding::reflect)))),
+                 Fault::reflecting_padding_too_wide, 0, w, 8, 7));
+static_assert(is(fault_of(seq(conv(1, window(3).pad(w, 9, 7).padded_with(w, Padding::replicate, Padding::reflect)))),
+                 Fault::none, -1));
 static_assert(is(fault_of(seq(conv(2), relu(), conv(0))), Fault::no_channels, 2));
 static_assert(is(fault_of(seq(to(place(n, rep)), flatten(), dense(-3))), Fault::no_channels, 2));
 static_assert(is(fault_of(seq(conv(2), flatten())), Fault::flatten_splits_sample, 1));
@@ -75,7 +79,8 @@ static_assert(is(fault_of(seq(LayerSpec{.kind = LayerKind::user})), Fault::unkno
 // Softmax needs the channels of a cell together, whatever the layers before it allow.
 constexpr Fault softmax_on(const Layout& layout) {
   WalkFault fault;
-  detail::infer(softmax(), {{{4, 8, 8, 8}}, layout}, {}, [](int, LayerInfo&) {}, fault);
+  detail::infer(
+      softmax(), {{{4, 8, 8, 8}}, layout}, {}, [](int, LayerInfo&) {}, fault);
   return fault.fault;
 }
 static_assert(group_norm(2).name() == std::string_view("group_norm") &&

@@ -85,7 +85,7 @@ struct LocalWindow {
 };
 
 /// For the outputs `out` of a stencil on a tensor of extents `in`: what is read, and how much of the windows lies
-/// outside the tensor on each side (zeros that the kernel pads; periodic dims are never clipped).
+/// outside the tensor on each side (zeros that the kernel pads; sides of other modes are never clipped).
 inline LocalWindow local_window(const Box<5>& out, const Stencil& s, const Extents<5>& in) {
   LocalWindow l;
   l.input = needed_input(out, s, in);

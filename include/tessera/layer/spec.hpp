@@ -34,7 +34,7 @@ enum class LayerKind : int {
   user
 };
 
-/// Whether an average divides by the whole window or by its cells inside the global tensor.
+/// Whether an average divides by the whole window or by its cells that are no padding with zeros.
 enum class PaddingCounts : int { yes, no };
 
 /// Whether a normalisation scales and shifts its result by learned numbers, one pair a channel.
@@ -168,11 +168,12 @@ constexpr LayerSpec conv_transpose(int channels, Stencil s, Index<3> output_padd
 }
 /// Volumes k times as large on each side: conv_transpose with kernel = stride = k.
 constexpr LayerSpec up(int channels, int k = 2) { return conv_transpose(channels, window(k).strided(k)); }
-/// Average over each window; padding counts in the divisor by default, as in the CosmoFlow papers.
+/// Average over each window; zeros of the padding count in the divisor by default, as in the CosmoFlow papers. Padding
+/// of other modes holds values like others: it always counts.
 constexpr LayerSpec average_pool(Stencil s, PaddingCounts counts = PaddingCounts::yes) {
   return {.kind = LayerKind::pool, .stencil = s, .pool = kernel::Pool::average, .padding_counts = counts};
 }
-/// Maximum over each window; ties go to the first global index, padding never wins.
+/// Maximum over each window; ties go to the first global index, zeros of the padding never win.
 constexpr LayerSpec max_pool(Stencil s) { return {.kind = LayerKind::pool, .stencil = s, .pool = kernel::Pool::max}; }
 /// Windows of k cells a side that do not overlap.
 constexpr LayerSpec max_pool(int k) { return max_pool(window(k).strided(k)); }

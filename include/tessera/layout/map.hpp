@@ -138,14 +138,15 @@ inline Map<5> output_map(const Map<5>& in, const Stencil& s, long channels) {
   return Map<5>(in.layout(), in.grid(), e, std::move(parts));
 }
 
-/// The input box that a rank needs to produce the output box, in global indices; clipped to the tensor where padding
-/// is zeros (the kernel pads there), unclipped where it wraps. Empty if the output is empty.
+/// The input box that a rank needs to produce the output box, in global indices; clipped to the tensor on sides whose
+/// padding is zeros (the kernel pads there), unclipped on others. Empty if the output is empty.
 inline Box<5> needed_input(const Box<5>& out, const Stencil& s, const Extents<5>& in) {
   Box<5> b = out;
   b.lo[1] = 0, b.hi[1] = in[1];
   for (int i = 0; i < 3; ++i) {
     Interval r = s[i].reads({out.lo[2 + i], out.hi[2 + i]});
-    if (s[i].mode == Padding::zeros) r = {std::max(0L, r.lo), std::min(in[2 + i], r.hi)};
+    if (s[i].mode.below == Padding::zeros) r.lo = std::max(0L, r.lo);
+    if (s[i].mode.above == Padding::zeros) r.hi = std::min(in[2 + i], r.hi);
     b.lo[2 + i] = r.lo, b.hi[2 + i] = std::max(r.lo, r.hi);
   }
   if (out.empty()) b.hi = b.lo = out.lo;

@@ -6,6 +6,7 @@
 // Example: constexpr Stencil s = window(3).same().strided(2);  static_assert(s.d.output(128) == 64);
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <tessera/base/error.hpp>
 #include <tessera/layout/layout.hpp>
@@ -13,7 +14,48 @@
 namespace tessera {
 
 /// What stands outside the global tensor.
-enum class Padding : int { zeros, periodic };
+enum class Padding : int {
+  zeros,
+  periodic, ///< the tensor again: ... 2 3 | 0 1 2 3 | 0 1 ...
+  reflect,  ///< its mirror image about the border cell, which is not repeated: ... 2 1 | 0 1 2 3 | 2 1 ...
+  replicate ///< the border cell, as often as needed: ... 0 0 | 0 1 2 3 | 3 3 ...
+};
+
+/// What stands below index 0 and what from the extent on. A single Padding is both.
+struct PaddingModes {
+  Padding below = Padding::zeros, above = Padding::zeros;
+  constexpr PaddingModes() = default;
+  constexpr PaddingModes(Padding both) : below(both), above(both) {}
+  constexpr PaddingModes(Padding below_, Padding above_) : below(below_), above(above_) {}
+  friend constexpr bool operator==(const PaddingModes&, const PaddingModes&) = default;
+};
+
+/// The cell of the tensor whose value stands at position `at`, inside or outside of it; -1 where a zero stands. Not for
+/// reflected positions beyond the mirror image of the whole tensor.
+constexpr long padded_source(long at, long extent, const PaddingModes& modes) {
+  if (at >= 0 && at < extent) return at;
+  switch (at < 0 ? modes.below : modes.above) {
+  case Padding::zeros: return -1;
+  case Padding::periodic: return (at % extent + extent) % extent;
+  case Padding::reflect: return at < 0 ? -at : 2 * (extent - 1) - at;
+  case Padding::replicate: return at < 0 ? 0 : extent - 1;
+  }
+  return -1;
+}
+
+/// What stands beyond the borders of each dim of a tensor of rank N.
+template <int N> struct Borders {
+  PaddingModes modes[N > 0 ? N : 1] = {};
+  constexpr Borders() = default;
+  /// Periodic where `periodic` says so, else zeros.
+  constexpr Borders(const Flags<N>& periodic) {
+    for (int k = 0; k < N; ++k)
+      if (periodic[k]) modes[k] = Padding::periodic;
+  }
+  constexpr PaddingModes& operator[](int k) { return modes[k]; }
+  constexpr const PaddingModes& operator[](int k) const { return modes[k]; }
+  friend constexpr bool operator==(const Borders&, const Borders&) = default;
+};
 
 /// A half-open interval of global indices.
 struct Interval {
@@ -27,7 +69,7 @@ struct Interval {
 struct Window {
   int k = 1, stride = 1, dilation = 1;
   int below = 0, above = 0; ///< padding on each side
-  Padding mode = Padding::zeros;
+  PaddingModes mode{};      ///< what the padding of each side holds; `.mode = Padding::reflect` is both
   friend constexpr bool operator==(const Window&, const Window&) = default;
 
   /// The inputs from a window's first to its last: dilation * (k - 1) + 1.
@@ -57,6 +99,16 @@ struct Window {
     return {lo, floored(last, stride) + 1};
   }
   static constexpr long floored(long a, long b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+  /// The padding that is kept in memory, as cells like others. Zeros are not: the kernel pads them.
+  constexpr int stored_below() const { return mode.below == Padding::zeros ? 0 : below; }
+  constexpr int stored_above() const { return mode.above == Padding::zeros ? 0 : above; }
+  /// The widest padding of this mode on either side.
+  constexpr long widest(Padding m) const { return std::max(mode.below == m ? below : 0, mode.above == m ? above : 0); }
+  /// False if `in` cells are too few to fill the padding of this mode: one period, or the mirror image, is the most.
+  constexpr bool can_fill(Padding m, long in) const {
+    if (m == Padding::periodic) return widest(m) <= in;
+    return m != Padding::reflect || widest(m) < std::max(in, 1L);
+  }
   /// Widths of the halo when every block starts at a multiple of the stride: the same on every rank.
   constexpr long halo_below() const { return below; }
   constexpr long halo_above() const {
@@ -111,12 +163,28 @@ struct Stencil {
     s.d.dilation = dd, s.h.dilation = dh, s.w.dilation = dw;
     return s;
   }
+  /// What the padding holds: in all dims, in one, or on each side of one.
   constexpr Stencil padded_with(Padding mode) const {
     Stencil s = *this;
     for (int i = 0; i < 3; ++i) s[i].mode = mode;
     return s;
   }
+  constexpr Stencil padded_with(Dim dim, Padding mode) const { return padded_with(dim, mode, mode); }
+  constexpr Stencil padded_with(Dim dim, Padding below, Padding above) const {
+    TESSERA_REQUIRE(dim >= Dim::d, "Stencil: padding in dim ", dim_name(dim),
+                    "; a window slides along d, h and w only");
+    Stencil s = *this;
+    s[static_cast<int>(dim) - 2].mode = {below, above};
+    return s;
+  }
   constexpr Stencil periodic() const { return padded_with(Padding::periodic); }
+
+  /// What stands beyond the borders of a tensor of rank N, whose last dims are d, h and w.
+  template <int N> constexpr Borders<N> borders() const {
+    Borders<N> b;
+    for (int i = 0; i < 3; ++i) b[N - 3 + i] = (*this)[i].mode;
+    return b;
+  }
 
   constexpr bool valid() const { return d.valid() && h.valid() && w.valid(); }
   /// The global extents of the output.
@@ -126,7 +194,7 @@ struct Stencil {
   constexpr Index<3> dilations() const { return {{d.dilation, h.dilation, w.dilation}}; }
 };
 
-/// A cubic window of `k` cells a side; then .same(), .pad(..), .strided(..), .dilated(..), .periodic().
+/// A cubic window of `k` cells a side; then .same(), .pad(..), .strided(..), .dilated(..), .padded_with(..).
 constexpr Stencil window(int k) {
   Stencil s;
   s.d.k = s.h.k = s.w.k = k;
@@ -149,9 +217,11 @@ inline void require_fits(const Stencil& s, const Index<3>& in, const std::string
     TESSERA_REQUIRE(in[i] <= 0 || x.output(in[i]) > 0, what, ": dim ", name, ": the window spans ", x.span(),
                     " (kernel ", x.k, ", dilation ", x.dilation, ") but the input has size ", in[i], " with padding ",
                     x.below, "/", x.above, "; use a smaller kernel or dilation, or more padding");
-    TESSERA_REQUIRE(x.mode != Padding::periodic || (x.below <= in[i] && x.above <= in[i]), what, ": dim ", name,
-                    ": periodic padding ", x.below, "/", x.above, " is wider than the input of size ", in[i],
-                    "; use at most one period");
+    TESSERA_REQUIRE(x.can_fill(Padding::periodic, in[i]), what, ": dim ", name, ": periodic padding ", x.below, "/",
+                    x.above, " is wider than the input of size ", in[i], "; use at most one period");
+    TESSERA_REQUIRE(x.can_fill(Padding::reflect, in[i]), what, ": dim ", name, ": reflecting padding ", x.below, "/",
+                    x.above, " is not narrower than the input of size ", in[i],
+                    "; use at most size - 1, or Padding::replicate");
   }
 }
 

@@ -317,6 +317,9 @@ template <class Model, class T, class Backend> class Network : public AnyNetwork
       "tessera: a window is larger than its padded input; use a smaller kernel, fewer poolings or a larger input");
   static_assert(walked.fault != Fault::periodic_padding_too_wide,
                 "tessera: periodic padding is wider than the input; use at most one period");
+  static_assert(walked.fault != Fault::reflecting_padding_too_wide,
+                "tessera: reflecting padding is not narrower than the input; use at most size - 1, or "
+                "Padding::replicate");
   static_assert(walked.fault != Fault::no_channels,
                 "tessera: a layer has no channels; give conv(channels) or dense(channels) at least 1");
   static_assert(walked.fault != Fault::flatten_splits_sample,

@@ -176,7 +176,7 @@ public:
     MemoryEstimate m;
     m.activations = std::uint64_t(edge_block(0, r).volume()) * element + ArenaPlan(*this, r, element).bytes();
     for (std::size_t k = 0; k < steps_.size(); ++k) {
-      m.halo_buffers += 2 * std::uint64_t(block(k, r).volume() - steps_[k].in.box(r).volume()) * element;
+      m.halo_buffers += 2 * (std::uint64_t(block(k, r).volume()) - own_cells(k, r)) * element;
       m.scratch += scratch(k, r) * element;
     }
     m.parameters = (2 * std::uint64_t(parameter_count_) + state_count_) * element;
@@ -238,6 +238,22 @@ private:
         elements += 2 * std::uint64_t(comes.volume());
     }
     return elements;
+  }
+  /// The cells of step k's input block that rank r fills by itself: what it holds, and padding that repeats or mirrors
+  /// it.
+  std::uint64_t own_cells(std::size_t k, int r) const {
+    const PlanStep& s = steps_[k];
+    const Box<5> mine = s.in.box(r), all = block(k, r);
+    std::uint64_t cells = 1;
+    for (int j = 0; j < 5; ++j) {
+      std::uint64_t along = 0;
+      for (long at = all.lo[j]; at < all.hi[j]; ++at) {
+        const long source = j < 2 ? at : padded_source(at, s.in.extents()[j], s.spec.stencil[j - 2].mode);
+        along += source >= mine.lo[j] && source < mine.hi[j];
+      }
+      cells *= along;
+    }
+    return cells;
   }
   /// Elements that step k copies on rank r, or keeps beside its tensors.
   std::uint64_t scratch(std::size_t k, int r) const {

@@ -21,6 +21,7 @@ enum class Fault : int {
   bad_window,
   window_larger_than_input,
   periodic_padding_too_wide,
+  reflecting_padding_too_wide,
   no_channels,
   flatten_splits_sample,
   dense_without_flatten,
@@ -54,6 +55,8 @@ constexpr const char* fault_text(Fault f) {
   case Fault::window_larger_than_input:
     return "a window is larger than its padded input; use a smaller kernel, fewer poolings or a larger input";
   case Fault::periodic_padding_too_wide: return "periodic padding is wider than the input; use at most one period";
+  case Fault::reflecting_padding_too_wide:
+    return "reflecting padding is not narrower than the input; use at most size - 1, or Padding::replicate";
   case Fault::no_channels: return "a layer has no channels; give conv(channels) or dense(channels) at least 1";
   case Fault::flatten_splits_sample:
     return "flatten needs whole samples on a rank; put to(place(n,...)) with only n and rep before it";
@@ -136,8 +139,10 @@ constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeI
     if (!st.valid()) return fail(Fault::bad_window);
     for (int k = 0; k < 3; ++k) {
       const Dim dim = static_cast<Dim>(k + 2);
-      if (st[k].mode == Padding::periodic && (st[k].below > in[k + 1] || st[k].above > in[k + 1]))
-        fail(Fault::periodic_padding_too_wide, dim, st[k].below > st[k].above ? st[k].below : st[k].above, in[k + 1]);
+      if (!st[k].can_fill(Padding::periodic, in[k + 1]))
+        fail(Fault::periodic_padding_too_wide, dim, st[k].widest(Padding::periodic), in[k + 1]);
+      if (!st[k].can_fill(Padding::reflect, in[k + 1]))
+        fail(Fault::reflecting_padding_too_wide, dim, st[k].widest(Padding::reflect), in[k + 1] - 1);
       i.out[k + 1] = st[k].output(in[k + 1]);
       if (i.out[k + 1] < 1)
         fail(Fault::window_larger_than_input, dim, st[k].span(), in[k + 1] + st[k].below + st[k].above);
