@@ -97,7 +97,11 @@ template <class T> struct Dropout {
     const Index<5> at = index_of(i, y.extents);
     long number = 0;
     for (int k = 0; k < 5; ++k) number = number * global[k] + at[k] + origin[k];
-    const bool kept = static_cast<double>(uniform(random_word(key, static_cast<std::uint64_t>(number)))) < keep;
+    // Chosen by comparison, because a variable index would put the four words into memory.
+    const PhiloxWords words = random_words(key, static_cast<std::uint64_t>(number) / 4);
+    const long at_word = number % 4;
+    const std::uint32_t word = at_word == 0 ? words[0] : at_word == 1 ? words[1] : at_word == 2 ? words[2] : words[3];
+    const bool kept = static_cast<double>(uniform(word)) < keep;
     y[at] = kept ? x[at] * static_cast<T>(1 / keep) : T{};
   }
 };
