@@ -109,11 +109,10 @@ TEST_CASE("redistributions of device memory and their adjoints equal the host's"
 }
 
 TEST_CASE("assignment between layouts redistributes on the device") {
-  constexpr Extents<5> extents{{3, 2, 7, 4, 5}};
   on_ranks({1, 2, 4}, [&](const Communicator& c) {
     Grid<2> grid(c, {c.size(), 1});
-    DistTensor<double, 5, place(d, n), emulated_device> x(grid, extents);
-    fill(x, [](const Index<5>& i) { return test::linear(i, extents); });
+    DistTensor<double, 5, place(d, n), emulated_device> x(grid, {{3, 2, 7, 4, 5}});
+    fill(x, [&](const Index<5>& i) { return test::linear(i, x.extents()); });
     DistTensor<double, 5, place(w, h), emulated_device> y;
     y = x;
     CHECK(gather(y) == gather(x));

@@ -237,6 +237,20 @@ TEST_CASE("freeing waits for the work of the thread's streams; afterwards even k
   CHECK(signal_of([&] { std::thread(run, 1L).join(); }) == SIGSEGV);
 }
 
+TEST_CASE("pinned memory may be freed at once: that waits for the copies that use it") {
+  Memory<int> b(1024);
+  const std::vector<int> want = numbers(1024);
+  {
+    const Device::Current current(Device::transfer_stream());
+    Buffer<int, Device::pinned> mine(1024);
+    std::ranges::copy(want, mine.data());
+    Device::stream().add([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+    Device::copy_from_host(b.data(), mine.data(), mine.bytes(), Device::stream());
+  }
+  Device::transfer_stream().synchronize();
+  CHECK(read_back<Device>(std::span(b.data(), b.size())) == want);
+}
+
 TEST_CASE("a kernel that steps over the end of a block faults") {
   const auto run = [](long elements) {
     Memory<int> a(64), b(64); // 256 bytes: the end of a page

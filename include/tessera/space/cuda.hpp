@@ -7,8 +7,8 @@
 //    other streams must have ended. The pool keeps what is freed.
 //  * Each thread has two streams of its own, made when first asked for, which are destroyed with it. They do not wait
 //    for the default stream. Handles are values and keep a stream alive.
-//  * Host memory given to a copy stays as it is until the stream has run the copy, and is pinned where the copy shall
-//    run beside the host. An error in a kernel is thrown by a later call.
+//  * Host memory given to a copy stays as it is until the stream has run the copy (pinned memory sees to that when it is
+//    freed), and is pinned where the copy shall run beside the host. An error in a kernel is thrown by a later call.
 //  * A thread works on one device: select() before it asks for streams or memory.
 //
 // May know: base, space. Wraps the CUDA runtime.
@@ -56,7 +56,7 @@ struct cuda_device {
     return free;
   }
 
-  /// Host memory that the GPU copies from and to by itself.
+  /// Host memory that the GPU copies from and to by itself. Freeing it waits for the thread's streams.
   struct pinned : host {
     static constexpr std::string_view name = "pinned host memory";
     static void* allocate(std::size_t bytes) {
@@ -66,7 +66,10 @@ struct cuda_device {
       detail::check_cuda(e, "cudaMallocHost");
       return p;
     }
-    static void deallocate(void* p, std::size_t) noexcept { static_cast<void>(cudaFreeHost(p)); }
+    static void deallocate(void* p, std::size_t) noexcept {
+      drain();
+      static_cast<void>(cudaFreeHost(p));
+    }
   };
 
   class Stream {
@@ -201,6 +204,11 @@ private:
   static bool& ended() {
     thread_local bool over = false;
     return over;
+  }
+  static void drain() noexcept {
+    if (ended()) return;
+    for (const Stream* s : {&own().compute, &own().transfer, &own().current})
+      static_cast<void>(cudaStreamSynchronize(s->handle()));
   }
   static void move(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, const Stream& s) {
     if (bytes) detail::check_cuda(cudaMemcpyAsync(to, from, bytes, kind, s.handle()), "cudaMemcpyAsync");
