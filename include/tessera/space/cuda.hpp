@@ -2,12 +2,14 @@
 // space/cuda_launch.cuh, which nvcc compiles.
 //
 // Who owns what:
-//  * A block belongs to whoever allocated it (Buffer). Blocks come from the device's pool in stream order: allocation on
+//  * A block belongs to whoever allocated it (Buffer). Blocks come from the device's pool in stream order: allocation
+//  on
 //    the calling thread's stream, freeing behind all work that the freeing thread has given to its streams; work on
 //    other streams must have ended. The pool keeps what is freed.
 //  * Each thread has two streams of its own, made when first asked for, which are destroyed with it. They do not wait
 //    for the default stream. Handles are values and keep a stream alive.
-//  * Host memory given to a copy stays as it is until the stream has run the copy (pinned memory sees to that when it is
+//  * Host memory given to a copy stays as it is until the stream has run the copy (pinned memory sees to that when it
+//  is
 //    freed), and is pinned where the copy shall run beside the host. An error in a kernel is thrown by a later call.
 //  * A thread works on one device: select() before it asks for streams or memory.
 //
@@ -49,11 +51,24 @@ struct cuda_device {
     TESSERA_REQUIRE(device >= 0 && device < n, "CUDA: device ", device, " is asked for, ", n, " are there");
     detail::check_cuda(cudaSetDevice(device), "cudaSetDevice");
   }
-  /// Bytes that can be had on the calling thread's GPU.
+  /// The calling thread's GPU among those of its machine.
+  static std::string device_name() {
+    int device = 0;
+    char id[32] = "";
+    detail::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    detail::check_cuda(cudaDeviceGetPCIBusId(id, sizeof id, device), "cudaDeviceGetPCIBusId");
+    return text("GPU ", static_cast<const char*>(id));
+  }
+  /// Bytes that can be had on it: what is free, and what its pool keeps without using it.
   static std::uint64_t available_memory() {
     std::size_t free = 0, total = 0;
+    std::uint64_t reserved = 0, used = 0;
     detail::check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    return free;
+    detail::check_cuda(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrReservedMemCurrent, &reserved),
+                       "cudaMemPoolGetAttribute");
+    detail::check_cuda(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrUsedMemCurrent, &used),
+                       "cudaMemPoolGetAttribute");
+    return free + (reserved - used);
   }
 
   /// Host memory that the GPU copies from and to by itself. Freeing it waits for the thread's streams.
@@ -171,8 +186,9 @@ struct cuda_device {
   static void zero(void* p, std::size_t bytes) { zero(p, bytes, stream()); }
   static void copy(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes, stream()); }
 
-  /// Runs f(0), ..., f(count - 1) in the stream, all at the same time. Defined in space/cuda_launch.cuh: a program links
-  /// one file compiled by nvcc that makes it for the functors it uses (kernel/device/instances.cuh has the library's).
+  /// Runs f(0), ..., f(count - 1) in the stream, all at the same time. Defined in space/cuda_launch.cuh: a program
+  /// links one file compiled by nvcc that makes it for the functors it uses (kernel/device/instances.cuh has the
+  /// library's).
   template <class F> static void launch(const Stream& s, long count, F f);
 
 private:
@@ -181,12 +197,8 @@ private:
     cudaEvent_t freeing = nullptr;
     Own() {
       detail::check_cuda(cudaEventCreateWithFlags(&freeing, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-      int device = 0;
-      cudaMemPool_t pool = nullptr;
-      detail::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-      detail::check_cuda(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool");
       std::uint64_t all = std::numeric_limits<std::uint64_t>::max();
-      detail::check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all),
+      detail::check_cuda(cudaMemPoolSetAttribute(pool(), cudaMemPoolAttrReleaseThreshold, &all),
                          "cudaMemPoolSetAttribute");
     }
     Own(const Own&) = delete;
@@ -197,6 +209,13 @@ private:
       ended() = true;
     }
   };
+  static cudaMemPool_t pool() {
+    int device = 0;
+    cudaMemPool_t p = nullptr;
+    detail::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    detail::check_cuda(cudaDeviceGetDefaultMemPool(&p, device), "cudaDeviceGetDefaultMemPool");
+    return p;
+  }
   static Own& own() {
     thread_local Own streams;
     return streams;
