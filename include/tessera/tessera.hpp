@@ -30,6 +30,7 @@
 #include <tessera/comm/agree.hpp>
 #include <tessera/comm/threads.hpp>
 #include <tessera/expr/reduce.hpp>
+#include <tessera/net/graph.hpp>
 #include <tessera/net/memory.hpp>
 #include <tessera/net/network.hpp>
 #include <tessera/tensor/gather.hpp>

@@ -2,6 +2,8 @@
 // not wait for each other.
 #include "networks.hpp"
 
+#include <tessera/net/graph.hpp>
+
 using namespace tessera;
 using namespace tessera::names;
 using namespace tessera::test;
@@ -23,6 +25,12 @@ constexpr bool sanitized = true;
 #else
 constexpr bool sanitized = false;
 #endif
+
+/// Joins, outputs with several readers, and layers that are computed again on the way back.
+constexpr auto joined = seq(skip_concat(seq(conv(3), relu(), residual(seq(conv(3), batch_norm(), leaky_relu(0.3))))),
+                            recompute(seq(conv(4).with_bias(0.1), batch_norm(), relu(), conv(4))), average_pool(2),
+                            residual(seq(conv(5), relu(), dropout(0.8)), conv(5, window(1))));
+NetworkDescription joins() { return describe(joined, {.c = 2, .d = 8, .h = 6, .w = 5}, over_ndhw); }
 
 NetworkDescription convolutions() {
   return describe(
@@ -60,6 +68,18 @@ TEST_CASE("emulated device: every kind of layer equals the host's on every grid"
       CHECK_MESSAGE(distance(got.gradients, want.gradients) < 1e-10, grid.shape().str());
       CHECK(distance(read_back<emulated_device>(net.state()), state) < 1e-12);
       CHECK_MESSAGE(distance(pass(net, 3, Mode::inference).y, inferred.y) < 1e-10, grid.shape().str());
+    });
+  });
+}
+
+TEST_CASE("emulated device: networks that are not chains, and recomputation, equal the host's on the same grid") {
+  on_ranks({1, 2, 4}, [&](const Communicator& c) {
+    on_every_grid(c, [&](const AnyGrid& grid) {
+      Oracle host_net(grid, joins(), {.batch = 2});
+      OnDevice net(grid, joins(), {.batch = 2});
+      const Passed want = pass(host_net, 2, Mode::training, 3), got = pass(net, 2, Mode::training, 3);
+      CHECK_MESSAGE(distance(got.y, want.y) < 1e-10, grid.shape().str());
+      CHECK_MESSAGE(distance(got.gradients, want.gradients) < 1e-10, grid.shape().str());
     });
   });
 }

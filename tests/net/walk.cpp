@@ -1,6 +1,7 @@
 // The walk through a network: shapes, parameters, operations and faults, all when compiling.
 #include <cosmoflow/model.hpp>
 #include <doctest/doctest.h>
+#include <tessera/net/graph.hpp>
 #include <tessera/net/walk.hpp>
 
 using namespace tessera;
@@ -34,10 +35,11 @@ static_assert(is(fault_of(seq(conv(2), conv(2, window(3).pad(-1)))), Fault::bad_
 static_assert(is(fault_of(seq(average_pool(window(3).strided(0)))), Fault::bad_window, 0));
 static_assert(is(fault_of(seq(max_pool(window(1, 1, 2).dilated(0)))), Fault::bad_window, 0));
 static_assert(is(fault_of(seq(conv(2), max_pool(4), max_pool(4))), Fault::window_larger_than_input, 2, d, 4, 2));
-static_assert(is(fault_of(seq(conv(2, window(1, 5, 1).dilated(1, 3, 1).pad(h, 1, 2)))),
-                 Fault::window_larger_than_input, 0, h, 13, 11));
+static_assert(is(fault_of(seq(conv(2, window(1, 5, 1).dilated(1, 3, 1).pad(h, 1, 2)))), Fault::window_larger_than_input,
+                 0, h, 13, 11));
 static_assert(is(fault_of(seq(conv(2, window(1, 1, 9)))), Fault::window_larger_than_input, 0, w, 9, 8));
-static_assert(is(fault_of(seq(conv(1, window(3).pad(w, 9, 1).periodic()))), Fault::periodic_padding_too_wide, 0, w, 9, 8));
+static_assert(is(fault_of(seq(conv(1, window(3).pad(w, 9, 1).periodic()))), Fault::periodic_padding_too_wide, 0, w, 9,
+                 8));
 static_assert(is(fault_of(seq(conv(2), relu(), conv(0))), Fault::no_channels, 2));
 static_assert(is(fault_of(seq(to(place(n, rep)), flatten(), dense(-3))), Fault::no_channels, 2));
 static_assert(is(fault_of(seq(conv(2), flatten())), Fault::flatten_splits_sample, 1));
@@ -66,14 +68,10 @@ static_assert(walked.fault == Fault::none);
 static_assert(walked.layers[3].out == Extents<4>{{4, 4, 4, 4}} && walked.layers[5].out == Extents<4>{{8, 2, 2, 2}});
 static_assert(walked.layers[6].out == Extents<4>{{8, 2, 2, 2}});
 static_assert(walked.parameters() == 2 * 2 * 27 + 4 + 8);
-static_assert(stride_quantum(nested.layers) == Index<3>{{4, 4, 4}});
-static_assert(stride_quantum(seq(conv(2, window(3).strided(1, 2, 3)), to(spatial), max_pool(5)).layers) ==
-              Index<3>{{1, 2, 3}});
-
 // A chain by hand: 8 -> (8 + 3 - 2 * 2 - 1) / 3 + 1 = 3.
-constexpr auto chain = walk(seq(conv(5, window(3).dilated(2).pad(1, 2).strided(3)).with_bias(), to(place(n, rep)),
-                                flatten(), dense(10)),
-                            cube, spatial);
+constexpr auto chain =
+    walk(seq(conv(5, window(3).dilated(2).pad(1, 2).strided(3)).with_bias(), to(place(n, rep)), flatten(), dense(10)),
+         cube, spatial);
 static_assert(chain.layers[0].out == Extents<4>{{5, 3, 3, 3}} && chain.layers[2].out == Extents<4>{{135, 1, 1, 1}});
 static_assert(chain.layers[0].layout_out == spatial && chain.layers[1].layout_out == place(n, rep));
 static_assert(chain.parameters() == 5 * 2 * 27 + 5 + 10 * 135 + 10);
@@ -104,12 +102,45 @@ static_assert(cosmoflow_walk<256>.parameters() == 9'437'636);
 static_assert(cosmoflow_walk<512>.parameters() == 9'437'636);
 static_assert(walk(CosmoFlow<128, cosmoflow::Norm::batch>::net, CosmoFlow<128>::input, CosmoFlow<128>::layout)
                   .parameters() == 9'439'652);
-static_assert(passes_through<128>({{128, 16}, {64, 16}, {64, 32}, {32, 32}, {32, 64}, {16, 64}, {8, 128}, {4, 128},
-                                   {4, 256}, {2, 256}, {2, 256}, {2, 256}}));
-static_assert(passes_through<256>({{256, 16}, {128, 16}, {128, 32}, {64, 32}, {64, 64}, {32, 64}, {16, 128}, {8, 128},
-                                   {8, 256}, {4, 256}, {4, 256}, {2, 256}, {2, 256}}));
-static_assert(passes_through<512>({{512, 16}, {256, 16}, {256, 32}, {128, 32}, {128, 64}, {64, 64}, {32, 128}, {16, 128},
-                                   {16, 256}, {8, 256}, {8, 256}, {4, 256}, {4, 256}, {2, 256}}));
+static_assert(passes_through<128>({{128, 16},
+                                   {64, 16},
+                                   {64, 32},
+                                   {32, 32},
+                                   {32, 64},
+                                   {16, 64},
+                                   {8, 128},
+                                   {4, 128},
+                                   {4, 256},
+                                   {2, 256},
+                                   {2, 256},
+                                   {2, 256}}));
+static_assert(passes_through<256>({{256, 16},
+                                   {128, 16},
+                                   {128, 32},
+                                   {64, 32},
+                                   {64, 64},
+                                   {32, 64},
+                                   {16, 128},
+                                   {8, 128},
+                                   {8, 256},
+                                   {4, 256},
+                                   {4, 256},
+                                   {2, 256},
+                                   {2, 256}}));
+static_assert(passes_through<512>({{512, 16},
+                                   {256, 16},
+                                   {256, 32},
+                                   {128, 32},
+                                   {128, 64},
+                                   {64, 64},
+                                   {32, 128},
+                                   {16, 128},
+                                   {16, 256},
+                                   {8, 256},
+                                   {8, 256},
+                                   {4, 256},
+                                   {4, 256},
+                                   {2, 256}}));
 constexpr double cells = 128.0 * 128 * 128;
 static_assert(convolutions<128>() == 2.0 * 27 *
                                          (4 * 16 * cells + 16 * 32 * cells / 8 + 32 * 64 * cells / 64 + 64 * 128 * 512 +
@@ -132,14 +163,21 @@ TEST_CASE("walk: every fault has words, and no two the same") {
 }
 
 TEST_CASE("walk: at run time as when compiling") {
-  const NetworkDescription at_run_time =
-      describe({conv(2), max_pool(4), max_pool(4)}, cube, spatial);
+  const NetworkDescription at_run_time = describe({conv(2), max_pool(4), max_pool(4)}, cube, spatial);
   CHECK(is(at_run_time.fault, Fault::window_larger_than_input, 2, d, 4, 2));
-  const NetworkDescription good = describe(std::vector<LayerSpec>(CosmoFlow<32>::net.layers.begin(), CosmoFlow<32>::net.layers.end()),
-                                           CosmoFlow<32>::input, CosmoFlow<32>::layout);
+  const NetworkDescription good =
+      describe(std::vector<LayerSpec>(CosmoFlow<32>::net.layers.begin(), CosmoFlow<32>::net.layers.end()),
+               CosmoFlow<32>::input, CosmoFlow<32>::layout);
   CHECK(good.fault.fault == Fault::none);
   for (std::size_t k = 0; k < good.infos.size(); ++k) {
     CHECK(good.infos[k].out == cosmoflow_walk<32>.layers[k].out);
     CHECK(good.infos[k].weights == cosmoflow_walk<32>.layers[k].weights);
   }
+}
+
+TEST_CASE("walk: blocks should start at multiples of all strides up to a redistribution, along every path") {
+  CHECK(stride_quantum(nested.layers) == Index<3>{{4, 4, 4}});
+  CHECK(stride_quantum(seq(conv(2, window(3).strided(1, 2, 3)), to(spatial), max_pool(5)).layers) ==
+        Index<3>{{1, 2, 3}});
+  CHECK(stride_quantum(branch(max_pool(2), seq(conv(1), max_pool(3))).layers) == Index<3>{{6, 6, 6}});
 }

@@ -22,6 +22,7 @@ template <class T> struct Pass {
   std::uint64_t seed = 0; ///< of dropout masks
   std::uint64_t step = 0; ///< training steps so far
   int layer = 0;          ///< position in the network
+  bool again = false;     ///< a forward pass repeated in the backward pass: the same values, and nothing else happens
   std::span<const T> weights{};
   std::span<const T> biases{};
   std::span<T> weight_gradients{};
@@ -58,6 +59,15 @@ public:
   /// dx is null (the first layer of a network needs none). Gradients keep the layout of their tensors. Where the plan
   /// says so (NetworkPlan::in_place), *dx lies in the memory of x, and y in that of dy.
   virtual void backward(Pass<T>& pass, Field& x, const Field& y, Field& dy, Field* dx) = 0;
+  /// The same for layers with two operands (LayerSpec::joins()); either gradient may be null. dy is not changed.
+  virtual void join(Pass<T>& pass, Field& x, Field& other, Field& y) {
+    (void)pass, (void)x, (void)other, (void)y;
+    throw usage_error("a layer with one operand was called with two");
+  }
+  virtual void join_backward(Pass<T>& pass, const Field& dy, Field* dx, Field* dother) {
+    (void)pass, (void)dy, (void)dx, (void)dother;
+    throw usage_error("a layer with one operand was called with two");
+  }
   /// Asks the layer to multiply the dx it writes by the derivative of the activation that made x. False: it cannot, and
   /// the layer that made x does it in a pass of its own.
   virtual bool absorb(InputActivation) { return false; }

@@ -5,16 +5,19 @@
 #pragma once
 
 #include <tessera/layer/conv.hpp>
+#include <tessera/layer/join.hpp>
 #include <tessera/layer/local.hpp>
 #include <tessera/layer/normalise.hpp>
 #include <tessera/layer/pool.hpp>
 
 namespace tessera {
 
-/// The layer `spec` (with the activation it takes in) from `in` to `out` on this rank. Collective: plans communication.
+/// The layer `spec` (with the activation it takes in) from `in`, and from `second` if it joins, to `out` on this rank.
+/// Collective: plans communication.
 template <class T, class Backend>
-std::unique_ptr<Layer<T, typename Backend::space>>
-make_layer(const LayerSpec& spec, InputActivation fused, const AnyGrid& grid, const Map<5>& in, const Map<5>& out) {
+std::unique_ptr<Layer<T, typename Backend::space>> make_layer(const LayerSpec& spec, InputActivation fused,
+                                                              const AnyGrid& grid, const Map<5>& in, const Map<5>& out,
+                                                              const Map<5>& second = {}) {
   const Box<5> box = in.box(grid.rank());
   switch (spec.kind) {
   case LayerKind::conv: return std::make_unique<ConvLayer<T, Backend>>(spec, fused, grid, in, out);
@@ -25,6 +28,8 @@ make_layer(const LayerSpec& spec, InputActivation fused, const AnyGrid& grid, co
   case LayerKind::flatten: return std::make_unique<FlattenLayer<T, Backend>>(box);
   case LayerKind::dense: return std::make_unique<DenseLayer<T, Backend>>(spec, fused, grid, in);
   case LayerKind::batch_norm: return std::make_unique<BatchNormLayer<T, Backend>>(spec, fused, grid, in);
+  case LayerKind::concat:
+  case LayerKind::add: return std::make_unique<JoinLayer<T, Backend>>(spec, grid, in, second, out);
   case LayerKind::user: break; // its type is known to the network's model only
   }
   throw usage_error(text("layer kind ", static_cast<int>(spec.kind), " is not known"));

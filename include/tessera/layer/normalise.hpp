@@ -53,6 +53,7 @@ public:
         const auto follow = [&](T& running, double now) {
           running = static_cast<T>((1 - momentum_) * static_cast<double>(running) + momentum_ * now);
         };
+        if (pass.again) continue; // the running statistics have followed already
         follow(running_mean[c], static_cast<double>(mean_[c]));
         follow(running_variance[c], sums_[c] / (count_ - 1));
       }

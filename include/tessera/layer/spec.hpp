@@ -16,7 +16,19 @@
 
 namespace tessera {
 
-enum class LayerKind : int { conv, pool, activation, dropout, redistribute, flatten, dense, batch_norm, user };
+enum class LayerKind : int {
+  conv,
+  pool,
+  activation,
+  dropout,
+  redistribute,
+  flatten,
+  dense,
+  batch_norm,
+  concat,
+  add,
+  user
+};
 
 /// Whether an average divides by the whole window or by its cells inside the global tensor.
 enum class PaddingCounts : int { yes, no };
@@ -37,6 +49,9 @@ struct LayerSpec {
   double epsilon = 0;                                ///< batch_norm: added to the variance
   double momentum = 0;                               ///< batch_norm: of the running statistics
   int user = -1;                                     ///< user: which of the sequence's own layer types
+  int from = -1;      ///< whose output it reads: that layer's position relative to this one; -1: the one before
+  int other = 0;      ///< concat, add: whose output is the second operand, likewise
+  int recomputed = 0; ///< at the first of this many layers that are computed again in the backward pass
 
   constexpr LayerSpec with_bias(double start = 0) const {
     LayerSpec s = *this;
@@ -48,6 +63,8 @@ struct LayerSpec {
     s.init = how;
     return s;
   }
+  /// concat and add have two operands.
+  constexpr bool joins() const { return kind == LayerKind::concat || kind == LayerKind::add; }
   constexpr const char* name() const {
     switch (kind) {
     case LayerKind::conv: return "conv";
@@ -58,6 +75,8 @@ struct LayerSpec {
     case LayerKind::flatten: return "flatten";
     case LayerKind::dense: return "dense";
     case LayerKind::batch_norm: return "batch_norm";
+    case LayerKind::concat: return "concat";
+    case LayerKind::add: return "add";
     case LayerKind::user: return "user layer";
     }
     return "?";
@@ -97,6 +116,12 @@ constexpr LayerSpec to(Layout l) { return {.kind = LayerKind::redistribute, .lay
 constexpr LayerSpec flatten() { return {.kind = LayerKind::flatten}; }
 /// Fully connected, with bias (0 unless .with_bias(start)). Weights (co, ci). Follows flatten().
 constexpr LayerSpec dense(int channels) { return {.kind = LayerKind::dense, .channels = channels, .bias = true}; }
+
+/// The channels of the layer before, then those of the layer at relative position `other` (-1: the one before). Both
+/// have the same d, h, w and layout. Networks rarely write it: see skip_concat() and branch().
+constexpr LayerSpec concat(int other) { return {.kind = LayerKind::concat, .other = other}; }
+/// The sum of two outputs of one shape, likewise: see residual().
+constexpr LayerSpec add(int other) { return {.kind = LayerKind::add, .other = other}; }
 
 /// gamma (x - mean) / sqrt(variance + epsilon) + beta per channel (Ioffe and Szegedy 2015). In training with the mean
 /// and the variance of the whole batch on all ranks; in inference with running ones, which follow with weight

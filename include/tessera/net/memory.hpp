@@ -71,12 +71,12 @@ template <class Net> std::string memory_report(const Net& net, int moments) {
   }
   const MemoryEstimate m = plan.memory(0, sizeof(T), moments);
   std::snprintf(line, sizeof line,
-                "rank 0: activations %.1f, error signals %.1f, parameters and gradients %.1f, optimizer %.1f, halo "
+                "rank 0: activations and error signals %.1f, parameters and gradients %.1f, optimizer %.1f, halo "
                 "%.1f, copies %.1f, "
                 "reductions %.1f, together %.1f MiB\n",
-                double(m.activations) / mib, double(m.gradients) / mib, double(m.parameters) / mib,
-                double(m.optimizer) / mib, double(m.halo_buffers) / mib, double(m.scratch) / mib,
-                double(m.reductions) / mib, double(m.total()) / mib);
+                double(m.activations) / mib, double(m.parameters) / mib, double(m.optimizer) / mib,
+                double(m.halo_buffers) / mib, double(m.scratch) / mib, double(m.reductions) / mib,
+                double(m.total()) / mib);
   s += line;
   for (const auto& [name, h] : host_memory<typename Net::Space>(net.grid(), plan, sizeof(T), moments)) {
     std::snprintf(line, sizeof line, "%s: %d ranks need %.1f MiB, %.1f MiB are available\n", name.c_str(), h.ranks,

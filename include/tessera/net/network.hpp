@@ -48,13 +48,8 @@ public:
     if (!Space::host_accessible && grid_.ranks() > 1)
       gradients_on_host_ = Buffer<T, typename Space::pinned>(plan_.parameter_count());
     state_ = Buffer<T, Space>(plan_.state_count());
-    std::size_t largest[2] = {0, 0};
-    for (std::size_t e = 0; e < plan_.edges(); ++e) {
-      const auto size = std::size_t(plan_.edge_block(e, grid_.rank()).volume());
-      values_.emplace_back(e == 0 ? 0 : size);
-      if (e > 0 && !plan_.in_place(e)) largest[e % 2] = std::max(largest[e % 2], size);
-    }
-    for (int i = 0; i < 2; ++i) error_signals_[i] = Buffer<T, Space>(largest[i]);
+    places_ = ArenaPlan(plan_, grid_.rank(), sizeof(T));
+    arena_ = Buffer<T, Space>(std::size_t(places_.bytes()) / sizeof(T));
     for (const PlanStep& s : plan_.steps()) grid_.over(s.out.layout().mask(Placement::Kind::split));
     initialise();
   }
@@ -82,7 +77,7 @@ public:
     for (std::size_t k = 0; k < p.layers.size(); ++k) {
       const Clock clock(p.times[k].forward, p.times[k].waited);
       p.passes[k].mode = mode, p.passes[k].step = step;
-      p.layers[k]->forward(p.passes[k], value(p, k, x), p.values[k]);
+      run_forward(p, k, x);
     }
     return p.values.back();
   }
@@ -97,8 +92,12 @@ public:
     p.spent = true;
     for (std::size_t k = p.layers.size(); k-- > 0;) {
       const Clock clock(p.times[k].backward, p.times[k].waited);
-      p.layers[k]->backward(p.passes[k], value(p, k, x), p.values[k], p.gradients[k],
-                            k > 0 ? &p.gradients[k - 1] : nullptr);
+      for (std::size_t i = k - std::size_t(p.plan.steps()[k].recomputed); i < k; ++i) {
+        p.passes[i].again = true;
+        run_forward(p, i, x);
+        p.passes[i].again = false;
+      }
+      run_backward(p, k, x);
     }
   }
 
@@ -167,8 +166,9 @@ private:
     std::vector<std::unique_ptr<Layer<T, Space>>> layers;
     std::vector<Pass<T>> passes;
     std::vector<LayerTime> times;
-    std::vector<Field> values, gradients; ///< of the outputs of the steps
-    bool spent = true;                    ///< a backward pass has used up what the forward pass left
+    std::vector<Field> values, gradients;      ///< of the outputs of the steps
+    std::vector<std::array<Field, 2>> addends; ///< gradients to be added, of the operands of each step
+    bool spent = true;                         ///< a backward pass has used up what the forward pass left
   };
 
   Program& program(long samples) {
@@ -178,20 +178,27 @@ private:
     Program p;
     p.plan = samples == options_.batch ? plan_ : NetworkPlan(grid_.shape(), description_, samples);
     const int r = grid_.rank();
+    const auto at = [&](std::uint64_t byte) { return arena_.data() + byte / sizeof(T); };
     for (std::size_t k = 0; k < p.plan.steps().size(); ++k) {
       const PlanStep& s = p.plan.steps()[k];
-      p.values.emplace_back(grid_, s.out, p.plan.edge_block(k + 1, r), values_[k + 1].data());
-      T* const gradient = (p.plan.in_place(k + 1) ? values_[k + 1] : error_signals_[(k + 1) % 2]).data();
-      p.gradients.emplace_back(grid_, s.out, p.plan.edge_block(k + 1, r), gradient);
+      const std::size_t e = k + 1;
+      const Box<5> block = p.plan.edge_block(e, r);
+      p.values.emplace_back(grid_, s.out, block, at(places_.values(e)));
+      p.gradients.emplace_back(grid_, s.out, block, at(p.plan.in_place(e) ? places_.values(e) : places_.gradient(e)));
+      p.addends.emplace_back();
+      for (int i = 0; i < (s.spec.joins() ? 2 : 1); ++i)
+        if (const std::size_t in = i == 0 ? s.x : s.other; in > 0 && p.plan.adds(k, i))
+          p.addends[k][std::size_t(i)] =
+              Field(grid_, i == 0 ? s.in : s.second, p.plan.edge_block(in, r), at(places_.addend(k, i)));
     }
-    for (std::size_t k = 0; k < p.plan.steps().size(); ++k) {
-      const PlanStep& s = p.plan.steps()[k];
+    for (const PlanStep& s : p.plan.steps()) {
       auto layer = s.spec.kind == LayerKind::user
                        ? user_layers_(s.spec.user, s.in, s.out, p.plan.infos()[std::size_t(s.layer)].weights)
-                       : make_layer<T, Backend>(s.spec, s.fused, grid_, s.in, s.out);
-      if (k > 0) {
-        const InputActivation before = p.plan.steps()[k - 1].fused;
-        if (before.kind != kernel::Activation::none && layer->absorb(before)) p.layers.back()->activation_is_absorbed();
+                       : make_layer<T, Backend>(s.spec, s.fused, grid_, s.in, s.out, s.second);
+      if (s.x > 0 && !s.spec.joins() && p.plan.readers(s.x).size() == 1) {
+        const InputActivation before = p.plan.steps()[s.x - 1].fused;
+        if (before.kind != kernel::Activation::none && layer->absorb(before))
+          p.layers[s.x - 1]->activation_is_absorbed();
       }
       p.layers.push_back(std::move(layer));
       p.passes.push_back(pass_for(s));
@@ -209,7 +216,31 @@ private:
     p.spent = false;
     return p;
   }
-  Field& value(Program& p, std::size_t k, Field& x) { return k == 0 ? x : p.values[k - 1]; }
+  static Field& value(Program& p, std::size_t edge, Field& x) { return edge == 0 ? x : p.values[edge - 1]; }
+  static void run_forward(Program& p, std::size_t k, Field& x) {
+    const PlanStep& s = p.plan.steps()[k];
+    if (s.spec.joins())
+      p.layers[k]->join(p.passes[k], value(p, s.x, x), value(p, s.other, x), p.values[k]);
+    else
+      p.layers[k]->forward(p.passes[k], value(p, s.x, x), p.values[k]);
+  }
+  static void run_backward(Program& p, std::size_t k, Field& x) {
+    const PlanStep& s = p.plan.steps()[k];
+    Field* const first = gradient_of(p, k, 0);
+    Field* const second = s.spec.joins() ? gradient_of(p, k, 1) : nullptr;
+    if (s.spec.joins())
+      p.layers[k]->join_backward(p.passes[k], p.gradients[k], first, second);
+    else
+      p.layers[k]->backward(p.passes[k], value(p, s.x, x), p.values[k], p.gradients[k], first);
+    if (first && p.plan.adds(k, 0)) Blocks<Space>::add(std::as_const(*first).view(), p.gradients[s.x - 1].view());
+    if (second && p.plan.adds(k, 1)) Blocks<Space>::add(std::as_const(*second).view(), p.gradients[s.other - 1].view());
+  }
+  /// Where step k writes the gradient of an operand; null for the input of the network, which needs none.
+  static Field* gradient_of(Program& p, std::size_t k, int operand) {
+    const std::size_t e = operand == 0 ? p.plan.steps()[k].x : p.plan.steps()[k].other;
+    if (e == 0) return nullptr;
+    return p.plan.adds(k, operand) ? &p.addends[k][std::size_t(operand)] : &p.gradients[e - 1];
+  }
 
   Pass<T> pass_for(const PlanStep& s) {
     Pass<T> pass;
@@ -262,8 +293,8 @@ private:
   NetworkPlan plan_;
   Buffer<T, Space> parameters_, gradients_, state_;
   Buffer<T, typename Space::pinned> gradients_on_host_; ///< on their way, where messages cannot take them from there
-  std::vector<Buffer<T, Space>> values_;
-  Buffer<T, Space> error_signals_[2];
+  ArenaPlan places_; ///< for the full batch; smaller ones use the same places
+  Buffer<T, Space> arena_;
   std::map<long, Program> programs_;
   Program* current_ = nullptr;
   std::vector<Bucket> started_;
@@ -307,6 +338,16 @@ template <class Model, class T, class Backend> class Network : public AnyNetwork
                 "tessera: to(place(...)) places another number of grid axes than the network's layout");
   static_assert(walked.fault != Fault::pending_sum, "tessera: activations cannot be a pending sum; use rep or a split");
   static_assert(walked.fault != Fault::split_channel, "tessera: channels cannot be split here; split n, d, h or w");
+  static_assert(walked.fault != Fault::bad_reference,
+                "tessera: a layer reads the output of one that does not come before it");
+  static_assert(walked.fault != Fault::unused_output,
+                "tessera: no layer reads the output of one in the middle; leave it out, or join it with concat or add");
+  static_assert(walked.fault != Fault::sizes_differ,
+                "tessera: concat or add joins operands of different sizes; crop or pad the input so that it divides by "
+                "all strides between them");
+  static_assert(walked.fault != Fault::layouts_differ,
+                "tessera: concat or add joins operands of different layouts; put the same to(place(...)) into both");
+  static_assert(walked.fault != Fault::bad_recomputation, "tessera: recompute(...) needs at least one layer");
 
 public:
   static constexpr long parameter_count = walked.parameters();

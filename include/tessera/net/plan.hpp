@@ -1,7 +1,9 @@
 // net/plan.hpp: NetworkPlan, everything a network needs to know before it allocates: steps, maps, blocks, memory.
 //
 // Pure arithmetic from global facts, the same on every rank, so what does not fit is refused before anything is
-// allocated or sent. A convolution or dense layer takes in the activation that follows it.
+// allocated or sent. A convolution or dense layer takes in the activation that follows it. Edges are the tensors
+// between the steps: edge 0 is the input, edge s+1 the output of step s; any number of later steps may read one. When
+// each edge's values and gradient are needed is known here, so they share one arena (ArenaPlan).
 //
 // May know: base, layout, space, comm, tensor/grid.hpp, layer, net.
 // Example: NetworkPlan plan(grid, layers, input, layout, batch);  plan.memory(rank, sizeof(float)).total();
@@ -11,6 +13,7 @@
 #include <optional>
 #include <tessera/layer/layer.hpp>
 #include <tessera/layer/operand.hpp>
+#include <tessera/net/arena.hpp>
 #include <tessera/net/walk.hpp>
 
 namespace tessera {
@@ -40,12 +43,11 @@ NetworkDescription describe(const Sequence<N, U...>& net, const Input& input, co
 
 /// Bytes on one rank.
 struct MemoryEstimate {
-  std::uint64_t activations = 0, gradients = 0, parameters = 0, optimizer = 0, halo_buffers = 0;
+  std::uint64_t activations = 0; ///< the input, and the arena of all other values and their gradients
+  std::uint64_t parameters = 0, optimizer = 0, halo_buffers = 0;
   std::uint64_t scratch = 0;    ///< operands copied because a kernel cannot use them where they lie
   std::uint64_t reductions = 0; ///< parts of other ranks' weight gradients on their way
-  std::uint64_t total() const {
-    return activations + gradients + parameters + optimizer + halo_buffers + scratch + reductions;
-  }
+  std::uint64_t total() const { return activations + parameters + optimizer + halo_buffers + scratch + reductions; }
 };
 
 /// One layer that runs, after activations have been taken in.
@@ -53,8 +55,17 @@ struct PlanStep {
   int layer = 0; ///< position in the network as written
   LayerSpec spec{};
   InputActivation fused{};
-  Map<5> in, out;
+  Map<5> in{}, second{}, out{}; ///< second: of the second operand of concat and add
+  std::size_t x = 0, other = 0; ///< the edges it reads
+  int recomputed = 0;           ///< at the last step of a recomputed piece: how many steps before it run again
 };
+
+/// The map to which concat and add bring their first operand: its channels, in the blocks of the second.
+inline Map<5> joined_map(const PlanStep& s) {
+  std::array<Partition, 5> parts = s.second.partitions();
+  parts[1] = s.in.partition(1);
+  return Map<5>(s.second.layout(), s.second.grid(), s.in.extents(), parts);
+}
 
 /// A contiguous piece of the parameters: a layer's weights or biases.
 struct ParameterInfo {
@@ -64,6 +75,28 @@ struct ParameterInfo {
   Extents<5> extents{}; ///< (co, ci, kd, kh, kw), stored channels-last; biases (co, 1, 1, 1, 1)
   std::size_t offset = 0, count = 0;
   std::optional<double> start{}; ///< the value all begin with; none: drawn at random
+};
+
+class NetworkPlan;
+
+/// Where each edge's values and gradient lie in the one arena of a rank, and the second addends of gradients that come
+/// from several readers.
+class ArenaPlan {
+public:
+  ArenaPlan() = default;
+  ArenaPlan(const NetworkPlan& plan, int rank, std::size_t element);
+  std::uint64_t bytes() const { return arena_.bytes(); }
+  /// Byte offsets. Edge 0, the input, is the caller's and has none.
+  std::uint64_t values(std::size_t e) const { return arena_.offset(e); }
+  std::uint64_t gradient(std::size_t e) const { return arena_.offset(gradients_ + e); }
+  /// Where step k writes the gradient of its first (0) or second (1) operand if another reader was there before.
+  std::uint64_t addend(std::size_t k, int operand) const {
+    return arena_.offset(addends_ + 2 * k + std::size_t(operand));
+  }
+
+private:
+  std::size_t gradients_ = 0, addends_ = 0;
+  Arena arena_;
 };
 
 class NetworkPlan {
@@ -81,38 +114,8 @@ public:
     TESSERA_REQUIRE(f.fault == Fault::none, "Network: ", where(f, layout), fault_text(f.fault),
                     f.need > 0 ? text(" (needs ", f.need, ", has ", f.have, ")") : "");
     place_parameters();
-    Map<5> now(layout, grid, {{batch, input.c, input.d, input.h, input.w}},
-               quantum(0, layout, {{input.d, input.h, input.w}}));
-    for (std::size_t k = 0; k < layers_.size(); ++k) {
-      const LayerSpec& s = layers_[k];
-      PlanStep step{static_cast<int>(k), s, {}, now, now};
-      const Extents<4>& o = infos_[k].out;
-      switch (s.kind) {
-      case LayerKind::conv:
-      case LayerKind::pool:
-      case LayerKind::user: step.out = output_map(now, s.stencil, o[0]); break;
-      case LayerKind::redistribute:
-        step.out = Map<5>(s.layout, grid, now.extents(), quantum(k + 1, s.layout, {{o[1], o[2], o[3]}}));
-        break;
-      case LayerKind::flatten:
-      case LayerKind::dense: {
-        std::array<Partition, 5> parts = now.partitions();
-        for (int i = 1; i < 5; ++i) parts[std::size_t(i)] = Partition(o[i - 1]);
-        step.out = Map<5>(now.layout(), grid, {{batch, o[0], o[1], o[2], o[3]}}, parts);
-        break;
-      }
-      case LayerKind::activation:
-      case LayerKind::batch_norm:
-      case LayerKind::dropout: break;
-      }
-      const bool takes_in = s.kind == LayerKind::conv || s.kind == LayerKind::dense || s.kind == LayerKind::batch_norm;
-      if (takes_in && k + 1 < layers_.size() && layers_[k + 1].kind == LayerKind::activation) {
-        step.fused = {layers_[k + 1].activation, layers_[k + 1].slope};
-        ++k;
-      }
-      now = step.out;
-      steps_.push_back(std::move(step));
-    }
+    place_steps(layout, {{batch, input.c, input.d, input.h, input.w}});
+    find_recomputed();
   }
 
   const std::vector<PlanStep>& steps() const { return steps_; }
@@ -128,7 +131,7 @@ public:
   const Map<5>& input() const { return steps_.front().in; }
   const Map<5>& output() const { return steps_.back().out; }
 
-  /// The block that rank r keeps of the input of step k: its box and the halo the step needs.
+  /// The part of its (first) operand that step k needs on rank r: the rank's box and the halo around it.
   Box<5> block(std::size_t k, int r) const {
     const PlanStep& s = steps_[k];
     const Box<5> mine = s.in.box(r);
@@ -138,15 +141,29 @@ public:
     const Box<5> need = needed_input(out, s.spec.stencil, s.in.extents());
     return need.empty() ? mine : hull(mine, need);
   }
-  /// The block of edge e on rank r: edge 0 is the input, edge k+1 the output of step k.
-  Box<5> edge_block(std::size_t e, int r) const { return e < steps_.size() ? block(e, r) : output().box(r); }
+  /// What rank r keeps of edge e: its box, and all that the steps that read it need.
+  Box<5> edge_block(std::size_t e, int r) const {
+    Box<5> b = map_of(e).box(r);
+    for (const std::size_t k : readers_[e])
+      if (steps_[k].x == e) b = hull(b, block(k, r));
+    return b;
+  }
   std::size_t edges() const { return steps_.size() + 1; }
+  const Map<5>& map_of(std::size_t e) const { return e == 0 ? input() : steps_[e - 1].out; }
+  /// The steps that read edge e, in order; one that joins it with itself is there twice.
+  const std::vector<std::size_t>& readers(std::size_t e) const { return readers_[e]; }
+  /// True if the gradient that step k makes of an operand is added to what a later reader of the same edge has made:
+  /// of all readers, the last one (by its first operand) comes first and overwrites.
+  bool adds(std::size_t k, int operand) const {
+    const std::size_t e = operand == 0 ? steps_[k].x : steps_[k].other;
+    return readers_[e].back() != k || (operand == 1 && steps_[k].x == e);
+  }
 
   /// True if the gradient of edge e takes the place of its values: average pooling reads each cell of its input just
   /// before it writes that cell's gradient, and the layer before it needs its output no more.
   bool in_place(std::size_t e) const {
-    if (e == 0 || e >= steps_.size()) return false;
-    const LayerSpec &after = steps_[e].spec, &before = steps_[e - 1].spec;
+    if (e == 0 || readers_[e].size() != 1) return false;
+    const LayerSpec &after = steps_[readers_[e][0]].spec, &before = steps_[e - 1].spec;
     return after.kind == LayerKind::pool && after.pool == kernel::Pool::average &&
            (before.kind == LayerKind::conv || before.kind == LayerKind::batch_norm);
   }
@@ -154,16 +171,11 @@ public:
   /// What rank r will allocate for training with an optimizer that keeps `moments` values per parameter.
   MemoryEstimate memory(int r, std::size_t element, int moments) const {
     MemoryEstimate m;
-    std::uint64_t largest[2] = {0, 0};
-    for (std::size_t e = 0; e < edges(); ++e) {
-      const auto bytes = std::uint64_t(edge_block(e, r).volume()) * element;
-      m.activations += bytes;
-      if (e > 0 && !in_place(e)) largest[e % 2] = std::max(largest[e % 2], bytes);
-      if (e == steps_.size()) continue;
-      m.halo_buffers += 2 * (bytes - std::uint64_t(steps_[e].in.box(r).volume()) * element);
-      m.scratch += scratch(e, r) * element;
+    m.activations = std::uint64_t(edge_block(0, r).volume()) * element + ArenaPlan(*this, r, element).bytes();
+    for (std::size_t k = 0; k < steps_.size(); ++k) {
+      m.halo_buffers += 2 * std::uint64_t(block(k, r).volume() - steps_[k].in.box(r).volume()) * element;
+      m.scratch += scratch(k, r) * element;
     }
-    m.gradients = largest[0] + largest[1];
     m.parameters = (2 * std::uint64_t(parameter_count_) + state_count_) * element;
     m.optimizer = std::uint64_t(moments) * parameter_count_ * element;
     for (const PlanStep& s : steps_) {
@@ -179,15 +191,11 @@ public:
   }
 
   /// Floating-point operations of one training step over the whole batch: forward, weight gradients, and data gradients
-  /// of all but the first layer; convolutions and dense layers, 2 per multiply-add.
+  /// of all layers that do not read the input; convolutions and dense layers, 2 per multiply-add. Without what is
+  /// recomputed.
   double training_flop() const {
     double f = 0;
-    bool first = true;
-    for (const PlanStep& s : steps_) {
-      const double one = infos_[std::size_t(s.layer)].flop * double(batch_);
-      f += first ? 2 * one : 3 * one;
-      first = false;
-    }
+    for (const PlanStep& s : steps_) f += infos_[std::size_t(s.layer)].flop * double(batch_) * (s.x == 0 ? 2 : 3);
     return f;
   }
 
@@ -214,6 +222,20 @@ private:
     return text("layer ", f.layer, " (", layers_[std::size_t(f.layer)].name(), ")",
                 f.need > 0 ? text(", dim ", dim_name(f.dim)) : "", ": ");
   }
+  /// Elements that a redistribution there and back packs on rank r, because they do not lie together in its blocks.
+  std::uint64_t buffered(const Map<5>& from, const Map<5>& to, const Box<5>& store_from, const Box<5>& store_to,
+                         int r) const {
+    std::uint64_t elements = 0;
+    for (int peer = 0; peer < grid_.ranks(); ++peer) {
+      if (peer == r) continue;
+      const Box<5> leaves = intersect(from.box(r), to.box(peer)), comes = intersect(from.box(peer), to.box(r));
+      if (!leaves.empty() && !lies_dense(leaves, store_from, Density::whole_batch))
+        elements += 2 * std::uint64_t(leaves.volume());
+      if (!comes.empty() && !lies_dense(comes, store_to, Density::whole_batch))
+        elements += 2 * std::uint64_t(comes.volume());
+    }
+    return elements;
+  }
   /// Elements that step k copies on rank r, or keeps beside its tensors.
   std::uint64_t scratch(std::size_t k, int r) const {
     const PlanStep& s = steps_[k];
@@ -232,6 +254,13 @@ private:
       what = Density::each_sample;
       break;
     case LayerKind::dense: break;
+    case LayerKind::redistribute: return buffered(s.in, s.out, store_in, store_out, r);
+    case LayerKind::concat:
+    case LayerKind::add: {
+      const Map<5> wanted = joined_map(s);
+      const Box<5> moved = wanted.box(r);
+      return wanted == s.in ? 0 : std::uint64_t(moved.volume()) + buffered(s.in, wanted, store_in, moved, r);
+    }
     default: return 0;
     }
     return (lies_dense(in, store_in, what) ? 0 : std::uint64_t(in.volume())) +
@@ -253,6 +282,79 @@ private:
       q[2 + i] = unit;
     }
     return q;
+  }
+  void place_steps(const Layout& layout, const Extents<5>& input) {
+    const Map<5> first(layout, grid_, input, quantum(0, layout, {{input[2], input[3], input[4]}}));
+    std::vector<std::size_t> edge_after(layers_.size() + 1, 0); // the edge that holds a layer's output
+    std::vector<int> reads(layers_.size() + 1, 0);
+    for (std::size_t k = 0; k < layers_.size(); ++k) {
+      ++reads[std::size_t(source(k, layers_[k].from))];
+      if (layers_[k].joins()) ++reads[std::size_t(source(k, layers_[k].other))];
+    }
+    readers_.assign(1, {});
+    for (std::size_t k = 0; k < layers_.size(); ++k) {
+      const LayerSpec& s = layers_[k];
+      PlanStep step{.layer = static_cast<int>(k), .spec = s};
+      const auto map = [&](std::size_t e) -> const Map<5>& { return e == 0 ? first : steps_[e - 1].out; };
+      step.x = edge_after[std::size_t(source(k, s.from))];
+      step.in = map(step.x);
+      readers_[step.x].push_back(steps_.size());
+      if (s.joins()) {
+        step.other = edge_after[std::size_t(source(k, s.other))];
+        step.second = map(step.other);
+        readers_[step.other].push_back(steps_.size());
+      }
+      step.out = output_of(step, k);
+      const bool takes_in = s.kind == LayerKind::conv || s.kind == LayerKind::dense || s.kind == LayerKind::batch_norm;
+      if (takes_in && k + 1 < layers_.size() && layers_[k + 1].kind == LayerKind::activation &&
+          layers_[k + 1].from == -1 && reads[k + 1] == 1) {
+        step.fused = {layers_[k + 1].activation, layers_[k + 1].slope};
+        ++k;
+      }
+      steps_.push_back(std::move(step));
+      readers_.emplace_back();
+      edge_after[k + 1] = steps_.size();
+    }
+  }
+  /// The map of what layer k makes.
+  Map<5> output_of(const PlanStep& step, std::size_t k) const {
+    const LayerSpec& s = step.spec;
+    const Extents<4>& o = infos_[k].out;
+    const Extents<5> extents{{batch_, o[0], o[1], o[2], o[3]}};
+    switch (s.kind) {
+    case LayerKind::conv:
+    case LayerKind::pool:
+    case LayerKind::user: return output_map(step.in, s.stencil, o[0]);
+    case LayerKind::redistribute:
+      return Map<5>(s.layout, grid_, step.in.extents(), quantum(k + 1, s.layout, {{o[1], o[2], o[3]}}));
+    case LayerKind::flatten:
+    case LayerKind::dense: {
+      std::array<Partition, 5> parts = step.in.partitions();
+      for (int i = 1; i < 5; ++i) parts[std::size_t(i)] = Partition(o[i - 1]);
+      return Map<5>(step.in.layout(), grid_, extents, parts);
+    }
+    case LayerKind::concat:
+    case LayerKind::add: { // the boundaries of the second operand: on a skip, those that did not go through strides
+      std::array<Partition, 5> parts = step.second.partitions();
+      parts[1] = Partition(o[0]);
+      return Map<5>(step.second.layout(), grid_, extents, parts);
+    }
+    case LayerKind::activation:
+    case LayerKind::batch_norm:
+    case LayerKind::dropout: break;
+    }
+    return step.in;
+  }
+  /// Turns the marks of recompute(...), which count layers, into counts of steps.
+  void find_recomputed() {
+    for (std::size_t k = 0; k < layers_.size(); ++k) {
+      const auto first = int(k), last = first + layers_[k].recomputed;
+      int steps = 0;
+      PlanStep* end = nullptr;
+      for (PlanStep& s : steps_)
+        if (s.layer >= first && s.layer < last) ++steps, end = &s;
+      if (end && steps > 1) end->recomputed = std::max(end->recomputed, steps - 1);
+    }
   }
   void place_parameters() {
     for (std::size_t k = 0; k < layers_.size(); ++k) {
@@ -278,10 +380,75 @@ private:
   std::vector<LayerSpec> layers_;
   std::vector<LayerInfo> infos_;
   std::vector<PlanStep> steps_;
+  std::vector<std::vector<std::size_t>> readers_; ///< of each edge
   std::vector<ParameterInfo> parameters_;
   std::vector<ParameterInfo> states_;
   std::size_t parameter_count_ = 0, state_count_ = 0;
   long batch_ = 0;
 };
+
+/// What the backward pass of a step reads besides dy. A kind that is not named here is taken to read both.
+struct BackwardReads {
+  bool input = true, output = true;
+};
+inline BackwardReads backward_reads(const PlanStep& s) {
+  const bool fused = s.fused.kind != kernel::Activation::none;
+  switch (s.spec.kind) {
+  case LayerKind::conv:
+  case LayerKind::dense:
+  case LayerKind::batch_norm: return {true, fused};
+  case LayerKind::pool: return {true, false};
+  case LayerKind::activation: return {false, true};
+  case LayerKind::dropout:
+  case LayerKind::redistribute:
+  case LayerKind::flatten:
+  case LayerKind::concat:
+  case LayerKind::add: return {false, false};
+  default: return {true, true};
+  }
+}
+
+// Time: step s runs forward at s, the loss at S (the number of steps), step s runs backward at 2S - s. A recomputed
+// piece runs again at the time of the backward pass of its last step.
+inline ArenaPlan::ArenaPlan(const NetworkPlan& plan, int rank, std::size_t element)
+    : gradients_(plan.edges()), addends_(2 * plan.edges()) {
+  const std::vector<PlanStep>& steps = plan.steps();
+  const auto count = long(steps.size());
+  const auto back = [&](std::size_t s) { return 2 * count - long(s); };
+  std::vector<ArenaBlock> blocks(addends_ + 2 * steps.size());
+  std::vector<long> again(plan.edges(), 0); // when an edge is computed a second time; 0: never
+  for (std::size_t k = 0; k < steps.size(); ++k)
+    for (std::size_t i = k - std::size_t(steps[k].recomputed); i < k; ++i)
+      again[i + 1] = std::max(again[i + 1], back(k));
+  for (std::size_t e = 1; e < plan.edges(); ++e) {
+    const std::size_t maker = e - 1;
+    const auto bytes = std::uint64_t(plan.edge_block(e, rank).volume()) * element;
+    ArenaBlock &values = blocks[e], &gradient = blocks[gradients_ + e];
+    values.bytes = bytes;
+    long forward = long(maker), backward = 0;
+    if (backward_reads(steps[maker]).output) backward = back(maker);
+    for (const std::size_t k : plan.readers(e)) {
+      forward = std::max(forward, long(k));
+      if (backward_reads(steps[k]).input) backward = std::max(backward, back(k));
+      if (!again[e]) backward = std::max(backward, again[k + 1]);
+    }
+    if (plan.in_place(e)) backward = back(maker);
+    if (e + 1 == plan.edges()) forward = back(maker); // what forward() returned
+    values.lives = {{long(maker), backward && !again[e] ? std::max(forward, backward) : forward}};
+    if (again[e]) values.lives.push_back({again[e], std::max(again[e], backward)});
+    if (plan.in_place(e)) continue;
+    gradient.bytes = bytes;
+    gradient.lives = {{plan.readers(e).empty() ? count : back(plan.readers(e).back()), back(maker)}};
+  }
+  for (std::size_t k = 0; k < steps.size(); ++k)
+    for (int operand = 0; operand < (steps[k].spec.joins() ? 2 : 1); ++operand) {
+      const std::size_t e = operand == 0 ? steps[k].x : steps[k].other;
+      if (e == 0 || !plan.adds(k, operand)) continue;
+      ArenaBlock& addend = blocks[addends_ + 2 * k + std::size_t(operand)];
+      addend.bytes = std::uint64_t(plan.edge_block(e, rank).volume()) * element;
+      addend.lives = {{back(k), back(k)}};
+    }
+  arena_ = Arena(blocks);
+}
 
 } // namespace tessera

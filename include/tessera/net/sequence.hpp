@@ -59,8 +59,9 @@ template <NetworkPart First, NetworkPart... Rest> constexpr auto seq(const First
 /// Says what seq() takes.
 template <class... P>
 requires(!(NetworkPart<P> && ...)) constexpr Sequence<0> seq(const P&...) {
-  static_assert((NetworkPart<P> && ...), "tessera: seq(...) takes layers such as conv(8), layers of your own, which have "
-                                         "a stencil(), and sequences of these");
+  static_assert((NetworkPart<P> && ...),
+                "tessera: seq(...) takes layers such as conv(8), layers of your own, which have "
+                "a stencil(), and sequences of these");
   return {};
 }
 

@@ -7,8 +7,10 @@
 // Example: constexpr auto w = walk(net, input, place(n, d, h, w));  static_assert(w.fault == Fault::none);
 #pragma once
 
+#include <numeric>
 #include <span>
 #include <tessera/net/sequence.hpp>
+#include <vector>
 
 namespace tessera {
 
@@ -28,7 +30,12 @@ enum class Fault : int {
   unknown_layer,
   another_number_of_axes,
   pending_sum,
-  split_channel
+  split_channel,
+  bad_reference,
+  unused_output,
+  sizes_differ,
+  layouts_differ,
+  bad_recomputation
 };
 
 /// The remedy, in words.
@@ -53,6 +60,12 @@ constexpr const char* fault_text(Fault f) {
            "to(place(...)) one placement per axis";
   case Fault::pending_sum: return "activations cannot be a pending sum; use rep or a split in place(...)";
   case Fault::split_channel: return "channels cannot be split here; split n, d, h or w";
+  case Fault::bad_reference: return "it reads the output of a layer that does not come before it";
+  case Fault::unused_output: return "no layer reads its output; leave it out, or join it with concat or add";
+  case Fault::sizes_differ:
+    return "the two operands differ in size; crop or pad the input so that it divides by all strides between them";
+  case Fault::layouts_differ: return "the two operands differ in layout; put the same to(place(...)) into both paths";
+  case Fault::bad_recomputation: return "recompute(...) needs at least one layer, and reaches past the end";
   }
   return "?";
 }
@@ -84,10 +97,19 @@ constexpr Fault check_layout(const Layout& l, int axes) {
   return Fault::none;
 }
 
-/// The shape after `s`; the first fault, if any, goes to `fault`.
+/// The output of a layer: shape and layout.
+struct EdgeInfo {
+  Extents<4> shape{};
+  Layout layout{};
+};
+
+/// The shape after `s`, whose operands are `first` and, if it joins, `second`; the first fault, if any, goes to
+/// `fault`.
 template <class Rules>
-constexpr LayerInfo infer(const LayerSpec& s, const Extents<4>& in, const Layout& layout, const Rules& rules,
+constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeInfo& second, const Rules& rules,
                           WalkFault& fault) {
+  const Extents<4>& in = first.shape;
+  const Layout& layout = first.layout;
   LayerInfo i{.in = in, .out = in, .layout_in = layout, .layout_out = layout};
   const auto fail = [&](Fault f, Dim dim = Dim::n, long need = 0, long have = 0) {
     if (fault.fault == Fault::none) fault = {f, -1, dim, need, have};
@@ -146,11 +168,22 @@ constexpr LayerInfo infer(const LayerSpec& s, const Extents<4>& in, const Layout
     i.biases = s.bias ? s.channels : 0;
     i.flop = 2.0 * double(s.channels) * double(in[0]);
     break;
+  case LayerKind::concat:
+  case LayerKind::add:
+    for (int k = s.kind == LayerKind::add ? 0 : 1; k < 4; ++k)
+      if (in[k] != second.shape[k]) fail(Fault::sizes_differ, static_cast<Dim>(k + 1), second.shape[k], in[k]);
+    if (!(layout == second.layout)) fail(Fault::layouts_differ);
+    if (s.kind == LayerKind::concat) i.out[0] += second.shape[0];
+    break;
   }
   return i;
 }
 
 } // namespace detail
+
+/// The edge that layer k reads by a relative position: edge 0 is the input of the network, edge j+1 the output of layer
+/// j.
+constexpr int source(std::size_t k, int relative) { return static_cast<int>(k) + relative + 1; }
 
 /// Walks `layers` from `input` laid out as `layout`; fills `infos` (one per layer) as far as the first fault.
 /// rules(user, info) sets the output channels and the weights of a user's layer.
@@ -160,16 +193,29 @@ constexpr WalkFault walk_into(std::span<const LayerSpec> layers, const Input& in
   WalkFault fault;
   if (layers.empty()) return {.fault = Fault::empty_network};
   if (const Fault f = detail::check_layout(layout, layout.axes); f != Fault::none) return {.fault = f};
-  Extents<4> shape{{input.c, input.d, input.h, input.w}};
-  Layout now = layout;
+  const auto edge = [&](std::size_t e) {
+    return e == 0 ? detail::EdgeInfo{{{input.c, input.d, input.h, input.w}}, layout}
+                  : detail::EdgeInfo{infos[e - 1].out, infos[e - 1].layout_out};
+  };
   for (std::size_t k = 0; k < layers.size(); ++k) {
-    infos[k] = detail::infer(layers[k], shape, now, rules, fault);
+    const LayerSpec& s = layers[k];
+    if (source(k, s.from) < 0 || source(k, s.from) > int(k) ||
+        (s.joins() && (source(k, s.other) < 0 || source(k, s.other) > int(k))))
+      return {.fault = Fault::bad_reference, .layer = static_cast<int>(k)};
+    if (s.recomputed < 0 || k + std::size_t(s.recomputed) > layers.size())
+      return {.fault = Fault::bad_recomputation, .layer = static_cast<int>(k)};
+    const detail::EdgeInfo first = edge(std::size_t(source(k, s.from)));
+    infos[k] = detail::infer(s, first, s.joins() ? edge(std::size_t(source(k, s.other))) : first, rules, fault);
     if (fault.fault != Fault::none) {
       fault.layer = static_cast<int>(k);
       return fault;
     }
-    shape = infos[k].out;
-    now = infos[k].layout_out;
+  }
+  for (std::size_t e = 1; e < layers.size(); ++e) {
+    bool used = false;
+    for (std::size_t k = e; k < layers.size(); ++k)
+      used = used || source(k, layers[k].from) == int(e) || (layers[k].joins() && source(k, layers[k].other) == int(e));
+    if (!used) return {.fault = Fault::unused_output, .layer = static_cast<int>(e - 1)};
   }
   return fault;
 }
@@ -207,14 +253,27 @@ constexpr Walked<N> walk(const Sequence<N, U...>& net, const Input& input, const
   return w;
 }
 
-/// The product of the strides from layer `first` up to the next redistribution, per spatial dim: block boundaries that
-/// are multiples of it stay aligned all the way.
-constexpr Index<3> stride_quantum(std::span<const LayerSpec> layers, std::size_t first = 0) {
-  Index<3> q{{1, 1, 1}};
-  for (std::size_t k = first; k < layers.size() && layers[k].kind != LayerKind::redistribute; ++k)
-    if (layers[k].kind == LayerKind::conv || layers[k].kind == LayerKind::pool || layers[k].kind == LayerKind::user)
-      for (int i = 0; i < 3; ++i) q[i] *= layers[k].stencil[i].stride;
-  return q;
+/// By how much a layer makes volumes smaller, per spatial dim.
+constexpr Index<3> reduction(const LayerSpec& s) {
+  const bool slides = s.kind == LayerKind::conv || s.kind == LayerKind::pool || s.kind == LayerKind::user;
+  return slides ? s.stencil.strides() : Index<3>{{1, 1, 1}};
+}
+
+/// What block boundaries at the input of layer `first` should be multiples of, per spatial dim, so that they stay
+/// aligned along every path up to the next redistribution: the products of the strides.
+inline Index<3> stride_quantum(std::span<const LayerSpec> layers, std::size_t first = 0) {
+  Index<3> quantum{{1, 1, 1}};
+  std::vector<Index<3>> reduced(layers.size() + 1); // per edge, against edge `first`; 0: not derived from it
+  reduced[first] = quantum;
+  for (std::size_t k = first; k < layers.size(); ++k) {
+    const Index<3> in = reduced[std::size_t(source(k, layers[k].from))];
+    if (in[0] == 0 || layers[k].kind == LayerKind::redistribute) continue;
+    for (int i = 0; i < 3; ++i) {
+      reduced[k + 1][i] = in[i] * reduction(layers[k])[i];
+      quantum[i] = std::lcm(quantum[i], reduced[k + 1][i]);
+    }
+  }
+  return quantum;
 }
 
 } // namespace tessera
