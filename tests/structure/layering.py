@@ -31,6 +31,10 @@ VENDORS = {
     "boost/mpi": "comm/mpi_calls.hpp",
     "oneapi/dnnl": "kernel/onednn.hpp",
     "dnnl": "kernel/onednn.hpp",
+    "cuda_runtime": "space/cuda_calls.hpp",
+    "cudnn": "kernel/cudnn_graph.hpp",
+    "cublasLt": "kernel/cublaslt.hpp",
+    "nccl": "comm/nccl_calls.hpp",
     "hdf5": "io/hdf5_base.hpp",
     "H5": "io/hdf5_base.hpp",
 }

@@ -19,6 +19,9 @@ using Triple = Index<3>;
 
 enum class Activation { none, relu, leaky_relu };
 
+/// A pass of a layer with weights.
+enum class Pass { forward, backward_data, backward_weights };
+
 /// One local convolution, cross-correlation form as in all deep-learning libraries:
 ///   y[n,o,q] = act( b[o] + sum_{i,k} w[o,i,k] * x[n, i, q*stride - below + k*dilation] ),  zero outside the block.
 /// x: (n, ci, in), y: (n, co, out), w: (co, ci, k) stored co,d,h,w,ci; all channels-last.
