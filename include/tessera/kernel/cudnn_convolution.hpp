@@ -12,7 +12,6 @@
 // Example: CudnnConvolution conv(problem, Number::f32, device);  conv.forward(x, w, bias, y, stream);
 #pragma once
 
-#include <bit>
 #include <cstdio>
 #include <functional>
 #include <tessera/base/view.hpp>
@@ -232,7 +231,7 @@ public:
     const bool act = p_.act != Activation::none;
     const Finish wanted =
         bias ? (act ? Finish::bias_and_activation : Finish::bias) : (act ? Finish::activation : Finish::product);
-    const std::int64_t alignment = alignment_of({x.data, w.data, y.data, bias});
+    const std::int64_t alignment = common_alignment({x.data, w.data, y.data, bias});
     const ConvKey key{p_,        Pass::forward, number_,   wanted,   Gradient::overwrite,
                       x.strides, w.strides,     y.strides, alignment};
     if (wanted != Finish::product)
@@ -253,12 +252,12 @@ public:
       TESSERA_REQUIRE(dense_samples(View<const T, 5>(dx)), p_.str(), ": dx has strides ", dx.strides,
                       " and cells that no window reads; each sample must be dense");
       for (long n = 0; n < p_.n; ++n)
-        cudnn::check(
+        check_cuda(
             cudaMemsetAsync(dx.data + n * dx.strides[0], 0, std::size_t(p_.ci * product(p_.in)) * sizeof(T), stream),
             "cudaMemsetAsync");
     }
     run({p_, Pass::backward_data, number_, Finish::product, Gradient::overwrite, dx.strides, w.strides, dy.strides,
-         alignment_of({dx.data, w.data, dy.data})},
+         common_alignment({dx.data, w.data, dy.data})},
         {dx.data, w.data, dy.data}, stream);
   }
   /// dw = or += the gradient of <dy, conv(x)>.
@@ -266,7 +265,7 @@ public:
                         cudaStream_t stream) {
     check_operands(x, dw, dy);
     run({p_, Pass::backward_weights, number_, Finish::product, mode, x.strides, dw.strides, dy.strides,
-         alignment_of({x.data, dw.data, dy.data})},
+         common_alignment({x.data, dw.data, dy.data})},
         {x.data, dw.data, dy.data}, stream);
   }
 
@@ -276,12 +275,6 @@ private:
     check_extents("x", x.extents, x_extents(p_));
     check_extents("the weights", w.extents, w_extents(p_));
     check_extents("y", y.extents, y_extents(p_));
-  }
-  /// The largest power of two up to 16 that divides all addresses.
-  static std::int64_t alignment_of(std::initializer_list<const void*> pointers) {
-    std::uintptr_t bits = 16;
-    for (const void* p : pointers) bits |= reinterpret_cast<std::uintptr_t>(p);
-    return std::int64_t{1} << std::countr_zero(bits);
   }
   void run(const ConvKey& key, const std::array<const void*, 3>& pointers, cudaStream_t stream) {
     const Plan* p = plan(key);

@@ -11,31 +11,13 @@
 #include <iterator>
 #include <list>
 #include <tessera/kernel/cudnn_graph.hpp>
+#include <tessera/kernel/plan_policy.hpp>
 
 namespace tessera::kernel::cudnn {
 
-/// The type of a kernel's operands in memory; sums are always kept in float.
-enum class Number { f32, bf16, f16 };
 inline cudnnDataType_t data_type(Number n) {
   return n == Number::f32 ? CUDNN_DATA_FLOAT : n == Number::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
 }
-inline long bytes_of(Number n) { return n == Number::f32 ? 4 : 2; }
-
-/// What an engine may do.
-struct PlanPolicy {
-  enum class Math {
-    full, ///< float operands are multiplied as floats
-    tf32  ///< float operands may be cut to 10 bits of mantissa for the tensor cores
-  };
-  enum class Sums {
-    any,         ///< atomics are allowed: two runs may differ in the last bits
-    reproducible ///< two runs on the same GPU are bitwise equal
-  };
-  std::size_t workspace = std::size_t{1} << 30; ///< bytes, at most
-  Math math = Math::full;                       ///< concerns operands of type float only
-  Sums sums = Sums::any;
-  friend bool operator==(const PlanPolicy&, const PlanPolicy&) = default;
-};
 
 /// How the choice went.
 struct PlanReport {
