@@ -7,6 +7,8 @@
 // With N values per channel over all ranks and s = 1 / sqrt(variance + epsilon):
 //   dx = gamma s (dy - sum(dy) / N - xhat sum(dy xhat) / N),  dgamma = sum(dy xhat),  dbeta = sum(dy).
 //
+// Numbers per channel are combined on the host, whatever the space of the tensors; a backend takes and gives them there.
+//
 // May know: base to move, kernel (through Backend), layer/layer.hpp.
 // Example: BatchNormLayer<float, cpu> l(batch_norm(), {}, grid, x.map());  l.forward(pass, x, y);
 #pragma once
@@ -17,7 +19,8 @@
 namespace tessera {
 
 template <class T, class Backend> class BatchNormLayer final : public Layer<T, typename Backend::space> {
-  using Field = Tensor<T, 5, typename Backend::space>;
+  using Space = typename Backend::space;
+  using Field = Tensor<T, 5, Space>;
 
 public:
   /// `fused` is the activation that follows, computed with the normalisation.
@@ -32,8 +35,10 @@ public:
 
   void forward(Pass<T>& pass, Field& x, Field& y) override {
     const View<const T, 5> in = std::as_const(x).view(box_);
-    const std::span<T> running_mean = pass.state.first(mean_.size()),
-                       running_variance = pass.state.subspan(mean_.size());
+    const auto gamma = on_host<Space>(pass.weights), beta = on_host<Space>(pass.biases);
+    const auto state = on_host<Space>(pass.state);
+    const std::span<T> running_mean = state.span().first(mean_.size()),
+                       running_variance = state.span().subspan(mean_.size());
     if (pass.mode == Mode::training) {
       TESSERA_REQUIRE(count_ > 1, "batch_norm (layer ", pass.layer,
                       "): a batch of one value per channel has no variance; "
@@ -51,14 +56,15 @@ public:
         follow(running_mean[c], static_cast<double>(mean_[c]));
         follow(running_variance[c], sums_[c] / (count_ - 1));
       }
+      state.store();
     } else
       for (std::size_t c = 0; c < mean_.size(); ++c) {
         mean_[c] = running_mean[c];
         inverse_[c] = static_cast<T>(1 / std::sqrt(static_cast<double>(running_variance[c]) + epsilon_));
       }
-    for (std::size_t c = 0; c < mean_.size(); ++c) scale_[c] = pass.weights[c] * inverse_[c];
+    for (std::size_t c = 0; c < mean_.size(); ++c) scale_[c] = gamma[c] * inverse_[c];
     trained_ = pass.mode == Mode::training;
-    Backend::normalise(in, mean_.data(), scale_.data(), pass.biases.data(), fused_.kind, fused_.slope, y.view(box_));
+    Backend::normalise(in, mean_.data(), scale_.data(), beta.data(), fused_.kind, fused_.slope, y.view(box_));
     pass.poke();
   }
 
@@ -68,10 +74,12 @@ public:
     const View<const T, 5> in = std::as_const(x).view(box_), g = std::as_const(dy).view(box_);
     Backend::normalisation_sums(in, g, mean_.data(), sums_.data());
     const double* const with_x = sums_.data() + channels_; // sums of dy (x - mean)
+    const auto of_gamma = on_host<Space>(pass.weight_gradients), of_beta = on_host<Space>(pass.bias_gradients);
     for (std::size_t c = 0; c < mean_.size(); ++c) {
-      pass.weight_gradients[c] = static_cast<T>(with_x[c] * static_cast<double>(inverse_[c]));
-      pass.bias_gradients[c] = static_cast<T>(sums_[c]);
+      of_gamma[c] = static_cast<T>(with_x[c] * static_cast<double>(inverse_[c]));
+      of_beta[c] = static_cast<T>(sums_[c]);
     }
+    of_gamma.store(), of_beta.store();
     pass.gradients_ready(); // what this rank adds; the network sums it
     if (!dx) return;
     if (trained_)

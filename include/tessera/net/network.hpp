@@ -45,6 +45,8 @@ public:
     require_memory(grid_, plan_, sizeof(T), options.moments);
     parameters_ = Buffer<T, Space>(plan_.parameter_count());
     gradients_ = Buffer<T, Space>(plan_.parameter_count());
+    if (!Space::host_accessible && grid_.ranks() > 1)
+      gradients_on_host_ = Buffer<T, typename Space::pinned>(plan_.parameter_count());
     state_ = Buffer<T, Space>(plan_.state_count());
     std::size_t largest[2] = {0, 0};
     for (std::size_t e = 0; e < plan_.edges(); ++e) {
@@ -104,18 +106,20 @@ public:
   struct Bucket {
     std::size_t offset = 0, count = 0;
     unsigned axes = 0; ///< the grid axes it is summed over
-    Request pending;
+    Sum<T, Space> sum;
   };
   /// Calls f(offset, count) for each layer's parameters once their gradients have arrived, in the order they were
   /// started.
   template <class F> void for_each_gradient(F&& f) {
     for (Bucket& b : started_) {
-      b.pending.wait();
+      b.sum.wait();
       f(b.offset, b.count);
     }
     started_.clear();
   }
 
+  /// Parameters, running statistics and gradients lie in the memory of the backend: see read_back and on_host
+  /// (space/host_access.hpp) for those that the host cannot touch.
   std::span<T> parameters() { return {parameters_.data(), parameters_.size()}; }
   std::span<const T> parameters() const { return {parameters_.data(), parameters_.size()}; }
   /// Running statistics; plan().states() says which lies where.
@@ -224,15 +228,16 @@ private:
     const Communicator& world = grid_.world();
     pass.poke = [this, &world] {
       world.progress();
-      for (Bucket& b : started_) b.pending.test();
+      for (Bucket& b : started_) b.sum.test();
     };
     if (count > 0) {
       const unsigned axes = s.out.layout().mask(Placement::Kind::split);
       pass.gradients_ready = [this, offset, count, axes] {
-        Bucket b{offset, count, axes, {}};
-        const Communicator& ranks = grid_.over(axes);
-        if (ranks.size() > 1) b.pending = ranks.iall_reduce(std::span<T>(gradients_.data() + offset, count));
-        started_.push_back(std::move(b));
+        if (!started_.empty()) started_.back().sum.post(); // the device has most likely finished it by now
+        Bucket& b = started_.emplace_back();
+        b.offset = offset, b.count = count, b.axes = axes;
+        b.sum.begin(grid_.over(axes), std::span<T>(gradients_.data() + offset, count),
+                    gradients_on_host_.size() ? gradients_on_host_.data() + offset : nullptr);
       };
     }
     return pass;
@@ -256,6 +261,7 @@ private:
   UserLayers user_layers_;
   NetworkPlan plan_;
   Buffer<T, Space> parameters_, gradients_, state_;
+  Buffer<T, typename Space::pinned> gradients_on_host_; ///< on their way, where messages cannot take them from there
   std::vector<Buffer<T, Space>> values_;
   Buffer<T, Space> error_signals_[2];
   std::map<long, Program> programs_;
