@@ -34,7 +34,7 @@ VENDORS = {
     "cuda_runtime": "space/cuda_calls.hpp",
     "cudnn": "kernel/cudnn_graph.hpp",
     "cublasLt": "kernel/cublaslt.hpp",
-    "nccl": "comm/nccl_calls.hpp",
+    "nccl": "comm/nccl.hpp",
     "hdf5": "io/hdf5_base.hpp",
     "H5": "io/hdf5_base.hpp",
 }
