@@ -1,6 +1,7 @@
 #include "alone.hpp"
 
 #include <tessera/backend/cpu.hpp>
+#include <tessera/backend/emulated.hpp>
 #include <tessera/layer/make.hpp>
 
 namespace tessera::test {
@@ -87,14 +88,24 @@ template <class T, class Backend> OnGrid<T> on_grid(const AnyGrid& grid, const A
   Block<T> dw(a.weights(), poison);
   std::vector<T> db(b.size(), poison);
 
+  using Space = typename Backend::space;
+  const auto there = [](const std::vector<T>& v) {
+    Buffer<T, Space> m(v.size());
+    write_from_host<Space>(m.data(), v.data(), v.size());
+    return m;
+  };
+  Buffer<T, Space> weights = there(w.v), biases = there(b), of_weights = there(dw.v), of_biases = there(db);
+  const auto all = [](auto& m) { return std::span(m.data(), m.size()); };
   Pass<T> pass;
-  pass.weights = w.v, pass.biases = b, pass.weight_gradients = dw.v, pass.bias_gradients = db;
+  pass.weights = all(weights), pass.biases = all(biases);
+  pass.weight_gradients = all(of_weights), pass.bias_gradients = all(of_biases);
   pass.poke = [&grid] { grid.world().progress(); };
   int ready = 0;
   pass.gradients_ready = [&ready] { ++ready; };
   OnGrid<T> c;
   static_cast<Computed<T>&>(c) = through(*layer, pass, grid, lie.in, out, a.x, a.dy, lie.margin, lie.dx);
   CHECK(ready == (a.is_conv() ? 1 : 0));
+  dw.v = read_back<Space>(all(of_weights)), db = read_back<Space>(all(of_biases));
   if (a.is_conv()) {
     const Communicator& ranks = grid.over(out.layout().mask(Placement::Kind::split));
     ranks.iall_reduce(std::span<T>(dw.v)).wait();
@@ -108,5 +119,6 @@ template <class T, class Backend> OnGrid<T> on_grid(const AnyGrid& grid, const A
 template OnGrid<double> on_grid<double, reference>(const AnyGrid&, const Alone&, const Lie&);
 template OnGrid<double> on_grid<double, cpu>(const AnyGrid&, const Alone&, const Lie&);
 template OnGrid<float> on_grid<float, cpu>(const AnyGrid&, const Alone&, const Lie&);
+template OnGrid<double> on_grid<double, emulated>(const AnyGrid&, const Alone&, const Lie&);
 
 } // namespace tessera::test

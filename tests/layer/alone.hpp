@@ -15,6 +15,7 @@
 namespace tessera {
 struct reference;
 struct cpu;
+struct emulated;
 } // namespace tessera
 
 namespace tessera::test {
@@ -75,14 +76,14 @@ enum class InputGradient { wanted, not_wanted };
 
 /// Calls a layer forward and backward on poisoned blocks; y and dx gathered. `x` and `dy` are all values, in logical
 /// order; y's block reaches `margin` cells further than its box.
-template <class T>
-Computed<T> through(Layer<T>& layer, Pass<T>& pass, const AnyGrid& grid, const Map<5>& in, const Map<5>& out,
+template <class T, class Space = host>
+Computed<T> through(Layer<T, Space>& layer, Pass<T>& pass, const AnyGrid& grid, const Map<5>& in, const Map<5>& out,
                     const std::vector<double>& x, const std::vector<double>& dy, long margin = 0,
                     InputGradient wanted = InputGradient::wanted) {
   const auto tensor = [&](const Map<5>& map, const Box<5>& store, const std::vector<double>& values) {
-    Tensor<T, 5> t(grid, map);
+    Tensor<T, 5, Space> t(grid, map);
     if (!store.empty()) t.reserve(store);
-    std::fill_n(t.data(), t.store().volume(), std::numeric_limits<T>::quiet_NaN());
+    Blocks<Space>::fill(t.view(t.store()), std::numeric_limits<T>::quiet_NaN());
     if (!values.empty()) scatter(t, std::vector<T>(values.begin(), values.end()));
     return t;
   };
@@ -111,7 +112,7 @@ template <class T> struct OnGrid : Computed<T> {
 };
 
 /// The layer on a grid, forward and backward, gathered; the gradients of the parameters summed as a network does.
-/// Made in alone.cpp for <double, reference>, <double, cpu> and <float, cpu>.
+/// Made in alone.cpp for <double, reference>, <double, cpu>, <float, cpu> and <double, emulated>.
 template <class T, class Backend> OnGrid<T> on_grid(const AnyGrid& grid, const Alone& a, const Lie& lie);
 
 /// "" if |a - b| <= tolerance * max(1, |b|) everywhere, else where it is worst.

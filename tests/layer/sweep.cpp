@@ -87,3 +87,8 @@ TEST_CASE("layers equal their definition: cpu backend, double") {
   MESSAGE("seed ", seed);
   on_ranks([](const Communicator& c) { sweep<double, cpu>(c, 20, 1e-10); });
 }
+
+TEST_CASE("layers equal their definition: emulated device, double") {
+  MESSAGE("seed ", seed);
+  on_ranks({1, 2, 3, 4}, [](const Communicator& c) { sweep<double, emulated>(c, 60, 1e-10); });
+}

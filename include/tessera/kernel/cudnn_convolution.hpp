@@ -222,8 +222,9 @@ public:
 
   /// What forward() did.
   enum class Done {
-    all,    ///< y = act(bias + w * x)
-    product ///< y = w * x; bias and activation are left to the caller
+    all,     ///< y = act(bias + w * x)
+    product, ///< y = w * x; bias and activation are left to the caller
+    nothing  ///< no engine does it
   };
   [[nodiscard]] Done forward(const View<const T, 5>& x, const View<const T, 5>& w, const T* bias, const View<T, 5>& y,
                              cudaStream_t stream) {
@@ -242,12 +243,23 @@ public:
       }
     ConvKey plain = key;
     plain.finish = Finish::product;
-    run(plain, {x.data, w.data, y.data}, stream);
+    if (!run(plain, {x.data, w.data, y.data}, stream)) return Done::nothing;
     return wanted == Finish::product ? Done::all : Done::product;
   }
-  /// dx = the adjoint applied to dy. Writes the whole of dx.
-  void backward_data(const View<const T, 5>& dy, const View<const T, 5>& w, const View<T, 5>& dx, cudaStream_t stream) {
+  /// dx = the adjoint applied to dy. Writes the whole of dx. False, and nothing done, if no engine does it.
+  [[nodiscard]] bool backward_data(const View<const T, 5>& dy, const View<const T, 5>& w, const View<T, 5>& dx,
+                                   cudaStream_t stream) {
     check_operands(dx, w, dy);
+    const ConvKey key{p_,
+                      Pass::backward_data,
+                      number_,
+                      Finish::product,
+                      Gradient::overwrite,
+                      dx.strides,
+                      w.strides,
+                      dy.strides,
+                      common_alignment({dx.data, w.data, dy.data})};
+    if (!plan(key)) return false;
     if (seen_by_cudnn(p_).cells != p_.in) { // cells that no window reads: cuDNN does not see them
       TESSERA_REQUIRE(dense_samples(View<const T, 5>(dx)), p_.str(), ": dx has strides ", dx.strides,
                       " and cells that no window reads; each sample must be dense");
@@ -256,17 +268,15 @@ public:
             cudaMemsetAsync(dx.data + n * dx.strides[0], 0, std::size_t(p_.ci * product(p_.in)) * sizeof(T), stream),
             "cudaMemsetAsync");
     }
-    run({p_, Pass::backward_data, number_, Finish::product, Gradient::overwrite, dx.strides, w.strides, dy.strides,
-         common_alignment({dx.data, w.data, dy.data})},
-        {dx.data, w.data, dy.data}, stream);
+    return run(key, {dx.data, w.data, dy.data}, stream);
   }
-  /// dw = or += the gradient of <dy, conv(x)>.
-  void backward_weights(const View<const T, 5>& x, const View<const T, 5>& dy, const View<T, 5>& dw, Gradient mode,
-                        cudaStream_t stream) {
+  /// dw = or += the gradient of <dy, conv(x)>. False, and nothing done, if no engine does it.
+  [[nodiscard]] bool backward_weights(const View<const T, 5>& x, const View<const T, 5>& dy, const View<T, 5>& dw,
+                                      Gradient mode, cudaStream_t stream) {
     check_operands(x, dw, dy);
-    run({p_, Pass::backward_weights, number_, Finish::product, mode, x.strides, dw.strides, dy.strides,
-         common_alignment({x.data, dw.data, dy.data})},
-        {x.data, dw.data, dy.data}, stream);
+    return run({p_, Pass::backward_weights, number_, Finish::product, mode, x.strides, dw.strides, dy.strides,
+                common_alignment({x.data, dw.data, dy.data})},
+               {x.data, dw.data, dy.data}, stream);
   }
 
 private:
@@ -276,12 +286,10 @@ private:
     check_extents("the weights", w.extents, w_extents(p_));
     check_extents("y", y.extents, y_extents(p_));
   }
-  void run(const ConvKey& key, const std::array<const void*, 3>& pointers, cudaStream_t stream) {
+  bool run(const ConvKey& key, const std::array<const void*, 3>& pointers, cudaStream_t stream) {
     const Plan* p = plan(key);
-    if (!p)
-      throw backend_error(text("cuDNN: no engine for ", key.str(), ", strides ", key.x_strides,
-                               "; set TESSERA_LOG_PLANS", "=1 to see why, or allow TF32 or a larger workspace"));
-    device_->run(*p, pointers, stream);
+    if (p) device_->run(*p, pointers, stream);
+    return p != nullptr;
   }
   /// Few keys per layer: one per pass and, rarely, alignment.
   const Plan* plan(const ConvKey& key) {

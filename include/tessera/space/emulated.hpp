@@ -10,8 +10,8 @@
 //    given to its two streams; work on other streams must have ended. Freed memory faults, even in kernels.
 //  * Each thread has two streams of its own, made when first asked for, which end with it after their work is done.
 //    Handles are values and keep a stream alive.
-//  * Host memory given to a copy stays as it is until the stream has run the copy. An error in a stream is thrown by
-//    its next call.
+//  * Host memory given to a copy stays as it is until the stream has run the copy; pinned memory sees to that when it is
+//    freed. An error in a stream is thrown by its next call.
 //
 // May know: base, space.
 // Example: Buffer<float, emulated_device> b(64);  Blocks<emulated_device>::fill(View<float, 1>(b.data(), {{64}}), 1.F);
@@ -142,9 +142,14 @@ public:
     changed_.notify_all();
   }
   void synchronize() {
+    drain();
+    const std::lock_guard lock(mutex_);
+    rethrow();
+  }
+  /// Waits for all work, whatever became of it.
+  void drain() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return work_.empty() && !busy_; });
-    rethrow();
   }
 
 private:
@@ -198,8 +203,13 @@ struct emulated_device {
   static constexpr bool host_accessible = false;
   static constexpr std::size_t alignment = detail::EmulatedMemory::alignment;
 
+  /// Host memory for copies. Freeing it waits for the thread's streams, which may still copy from and to it.
   struct pinned : host {
     static constexpr std::string_view name = "pinned host memory of the emulated device";
+    static void deallocate(void* p, std::size_t bytes) noexcept {
+      drain();
+      host::deallocate(p, bytes);
+    }
   };
 
   class Stream {
@@ -326,6 +336,10 @@ private:
   static bool& ended() {
     thread_local bool over = false;
     return over;
+  }
+  static void drain() noexcept {
+    if (ended()) return;
+    for (const Stream* s : {&own().compute, &own().transfer, &own().current}) s->queue_->drain();
   }
   template <class T> static T* inside(T* p) { return detail::EmulatedMemory::instance().contents(p); }
 

@@ -22,17 +22,16 @@ template <class T> struct ConvForward {
     const Index<5> at = index_of(i, y.extents);
     const long n = at[0], o = at[1];
     Interval t[3];
-    long start[3];
-    for (int k = 0; k < 3; ++k) t[k] = taps(p, k, at[2 + k]), start[k] = at[2 + k] * p.stride[k] - p.below[k];
+    for (int k = 0; k < 3; ++k) t[k] = taps(p, k, at[2 + k]);
+    const auto cell = [&](int k, long tap) { return at[2 + k] * p.stride[k] - p.below[k] + tap * p.dilation[k]; };
     T out = bias ? bias[o] : T{};
     for (long a = t[0].first; a < t[0].last; ++a)
       for (long b = t[1].first; b < t[1].last; ++b)
         for (long c = t[2].first; c < t[2].last; ++c) {
-          const T* px =
-              &x(n, 0, start[0] + a * p.dilation[0], start[1] + b * p.dilation[1], start[2] + c * p.dilation[2]);
+          const T* px = &x(n, 0, cell(0, a), cell(1, b), cell(2, c));
           const T* pw = &w(o, 0, a, b, c);
           T sum{};
-          for (long j = 0; j < p.ci; ++j) sum += px[j * x.strides[1]] * pw[j * w.strides[1]];
+          for (long j = 0; j < p.ci; ++j, px += x.strides[1], pw += w.strides[1]) sum += *px * *pw;
           out += sum;
         }
     y[at] = activate(p.act, p.slope, out);

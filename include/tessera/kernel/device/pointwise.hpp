@@ -84,6 +84,23 @@ template <class Space, class T> void fill_channels(const View<T, 5>& y, const T*
   launch<Space>(y.size(), FillChannels<T>{y, bias, a, slope});
 }
 
+/// y = act(y + bias): what a vendor's product leaves to do; without bias y = act(y)
+template <class T> struct FinishProduct {
+  View<T, 5> y;
+  const T* bias;
+  Activation act;
+  double slope;
+  template <class V> void operands(const V& visit) { visit(y.data), visit(bias); }
+  TESSERA_HD void operator()(long i) const {
+    const Index<5> at = index_of(i, y.extents);
+    T& cell = y[at];
+    cell = activate(act, slope, bias ? cell + bias[at[1]] : cell);
+  }
+};
+template <class Space, class T> void finish_product(const View<T, 5>& y, const T* bias, Activation a, double slope) {
+  launch<Space>(y.size(), FinishProduct<T>{y, bias, a, slope});
+}
+
 /// y = x / keep where the mask of the global element says so, else 0
 template <class T> struct Dropout {
   View<const T, 5> x;
@@ -97,7 +114,11 @@ template <class T> struct Dropout {
     const Index<5> at = index_of(i, y.extents);
     long number = 0;
     for (int k = 0; k < 5; ++k) number = number * global[k] + at[k] + origin[k];
-    const bool kept = static_cast<double>(uniform(random_word(key, static_cast<std::uint64_t>(number)))) < keep;
+    // Chosen by comparison, because a variable index would put the four words into memory.
+    const PhiloxWords words = random_words(key, static_cast<std::uint64_t>(number) / 4);
+    const long at_word = number % 4;
+    const std::uint32_t word = at_word == 0 ? words[0] : at_word == 1 ? words[1] : at_word == 2 ? words[2] : words[3];
+    const bool kept = static_cast<double>(uniform(word)) < keep;
     y[at] = kept ? x[at] * static_cast<T>(1 / keep) : T{};
   }
 };
