@@ -14,6 +14,8 @@ using namespace tessera::test;
 using namespace tessera::kernel::cudnn;
 using kernel::Activation;
 using kernel::Conv;
+using kernel::Number;
+using kernel::PlanPolicy;
 
 namespace {
 
