@@ -119,6 +119,19 @@ TEST_CASE("emulated device: without the waits between streams a network is wrong
   unruly.delay_one_in = delay, unruly.longest_delay_us = longest;
 }
 
+TEST_CASE("emulated device: a network that does not fit into the device's memory is refused before it is made") {
+  const auto all = emulation().memory.load(), held = allocation_counter().bytes_held.load();
+  emulation().memory = 100'000;
+  on_ranks({1, 2, 3}, [](const Communicator& c) {
+    const AnyGrid grid(c, {1, c.size(), 1, 1});
+    const std::string said = all_throw<usage_error>(c, [&] { OnDevice(grid, all_kinds(), {.batch = 8}); });
+    CHECK(said.find(", emulated device need ") != said.npos);
+    CHECK_NOTHROW(AnyNetwork<double, reference>(grid, all_kinds(), {.batch = 8})); // the host has enough
+  });
+  emulation().memory = all;
+  CHECK(allocation_counter().bytes_held.load() == held);
+}
+
 namespace {
 
 /// y = x + a * (x of the cell before it in depth), by loops of the host.

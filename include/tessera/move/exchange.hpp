@@ -140,6 +140,10 @@ private:
     return m.last - m.first == 1 && v.dense() ? v.data : nullptr;
   }
   void start_staged(const Tensor<T, N, Space>& from, bool adding) {
+    if (empty()) {
+      target_ = nullptr;
+      return;
+    }
     streams_.ready.record(Space::stream());
     streams_.ready.wait(Space::transfer_stream());
     const typename Space::Current current(Space::transfer_stream());

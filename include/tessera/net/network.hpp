@@ -42,7 +42,7 @@ public:
   AnyNetwork(AnyGrid grid, NetworkDescription description, const NetworkOptions& options, UserLayers user_layers = {})
       : grid_(std::move(grid)), description_(std::move(description)), options_(options),
         user_layers_(std::move(user_layers)), plan_(grid_.shape(), description_, options.batch) {
-    require_memory(grid_, plan_, sizeof(T), options.moments);
+    require_memory<Space>(grid_, plan_, sizeof(T), options.moments);
     parameters_ = Buffer<T, Space>(plan_.parameter_count());
     gradients_ = Buffer<T, Space>(plan_.parameter_count());
     if (!Space::host_accessible && grid_.ranks() > 1)

@@ -40,11 +40,23 @@ struct cuda_device {
     TESSERA_REQUIRE(device >= 0 && device < n, "CUDA: device ", device, " is asked for, ", n, " are there");
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
   }
-  /// Bytes that can be had on the calling thread's GPU.
+  /// The calling thread's GPU among those of its machine.
+  static std::string device_name() {
+    int device = 0;
+    char id[32] = "";
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    check_cuda(cudaDeviceGetPCIBusId(id, sizeof id, device), "cudaDeviceGetPCIBusId");
+    return text("GPU ", static_cast<const char*>(id));
+  }
+  /// Bytes that can be had on it: what is free, and what its pool keeps without using it.
   static std::uint64_t available_memory() {
     std::size_t free = 0, total = 0;
+    std::uint64_t reserved = 0, used = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    return free;
+    check_cuda(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrReservedMemCurrent, &reserved),
+               "cudaMemPoolGetAttribute");
+    check_cuda(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrUsedMemCurrent, &used), "cudaMemPoolGetAttribute");
+    return free + (reserved - used);
   }
 
   /// Host memory that the GPU copies from and to by itself. Freeing it waits for the thread's streams.
@@ -173,12 +185,8 @@ private:
     cudaEvent_t freeing = nullptr;
     Own() {
       check_cuda(cudaEventCreateWithFlags(&freeing, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-      int device = 0;
-      cudaMemPool_t pool = nullptr;
-      check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-      check_cuda(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool");
       std::uint64_t all = std::numeric_limits<std::uint64_t>::max();
-      check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all), "cudaMemPoolSetAttribute");
+      check_cuda(cudaMemPoolSetAttribute(pool(), cudaMemPoolAttrReleaseThreshold, &all), "cudaMemPoolSetAttribute");
     }
     Own(const Own&) = delete;
     Own& operator=(const Own&) = delete;
@@ -188,6 +196,13 @@ private:
       ended() = true;
     }
   };
+  static cudaMemPool_t pool() {
+    int device = 0;
+    cudaMemPool_t p = nullptr;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    check_cuda(cudaDeviceGetDefaultMemPool(&p, device), "cudaDeviceGetDefaultMemPool");
+    return p;
+  }
   static Own& own() {
     thread_local Own streams;
     return streams;

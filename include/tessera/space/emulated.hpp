@@ -10,7 +10,8 @@
 //    given to its two streams; work on other streams must have ended. Freed memory faults, even in kernels.
 //  * Each thread has two streams of its own, made when first asked for, which end with it after their work is done.
 //    Handles are values and keep a stream alive.
-//  * Host memory given to a copy stays as it is until the stream has run the copy; pinned memory sees to that when it is
+//  * Host memory given to a copy stays as it is until the stream has run the copy; pinned memory sees to that when it
+//  is
 //    freed. An error in a stream is thrown by its next call.
 //
 // May know: base, space.
@@ -40,6 +41,7 @@ struct EmulationSettings {
   std::atomic<int> delay_one_in{8};      ///< of the pieces of work in a queue; 0: none
   std::atomic<int> longest_delay_us{50}; ///< each delay is drawn from 0 to this
   std::atomic<bool> waits_count{true};   ///< false: streams do not wait for events. Tests show that they notice
+  std::atomic<std::uint64_t> memory{std::uint64_t{1} << 36}; ///< bytes that it says it has
 };
 inline EmulationSettings& emulation() {
   static EmulationSettings settings;
@@ -271,6 +273,12 @@ struct emulated_device {
     };
     std::shared_ptr<State> state_;
   };
+
+  static std::string device_name() { return std::string(name); }
+  /// Bytes that can be had.
+  static std::uint64_t available_memory() {
+    return std::min<std::uint64_t>(emulation().memory, tessera::available_memory());
+  }
 
   static Stream stream() { return own().current; }
   static Stream transfer_stream() { return own().transfer; }
