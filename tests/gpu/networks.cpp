@@ -1,7 +1,7 @@
-// The cuda backend: a network on the GPU equals the plain loops on the host. Without a GPU, that is said by name.
+// The plain cuda backend: a network on the GPU equals the plain loops on the host. Without a GPU, that is said by name.
 #include "net/networks.hpp"
 
-#include <tessera/backend/cuda.hpp>
+#include <tessera/backend/cuda_plain.hpp>
 #include <tessera/train/trainer.hpp>
 
 using namespace tessera;
@@ -45,7 +45,7 @@ TEST_CASE("on a GPU a network equals the plain loops, and its trainer learns the
   const std::vector<double> learnt = losses(one);
   on_ranks({1, 2, 4}, [&](const Communicator& c) {
     on_every_grid(c, [&](const AnyGrid& grid) {
-      AnyNetwork<double, cuda> net(grid, all_kinds(), options);
+      AnyNetwork<double, cuda_plain> net(grid, all_kinds(), options);
       const Passed got = pass(net, 3, Mode::training, 5);
       CHECK_MESSAGE(distance(got.y, want.y) < 1e-10, grid.shape().str());
       CHECK_MESSAGE(distance(got.gradients, want.gradients) < 1e-10, grid.shape().str());

@@ -5,7 +5,7 @@ import re
 from common import INCLUDE, Cases, compilers, headers, in_parallel, options
 
 # Headers of libraries that the build may do without: what includes one is left out where it is not there.
-OPTIONAL = ("cuda_runtime_api.h",)
+OPTIONAL = ("cuda_runtime_api.h", "cudnn.h", "cublasLt.h", "nccl.h")
 
 
 def included(header):

@@ -3,6 +3,7 @@
 // Transports read host memory. Where the elements lie elsewhere they are copied to pinned host memory on the thread's
 // transfer stream, reduced there and copied back; begin() only starts that, and post(), which is collective, hands the
 // numbers over. Points at which post() is called are the same on every rank, so reductions never overtake each other.
+// Where the group has a way for device memory (Endpoint::device_link), that does it all.
 //
 // May know: base, space, comm.
 // Example: Sum<float, Space> s;  s.begin(ranks, gradients, on_host);  ...  s.wait();
@@ -23,6 +24,11 @@ public:
   void begin(const Communicator& ranks, std::span<T> data, T* on_host) {
     if (ranks.size() == 1) return;
     if constexpr (staged) {
+      if (ranks.endpoint().device_link) {
+        pending_ = Request(ranks.endpoint().device_link->all_reduce(data.data(), data.size(), comm::element_of<T>(),
+                                                                    comm::Reduce::sum));
+        return;
+      }
       ranks_ = &ranks, data_ = data, on_host_ = on_host;
       const auto transfer = Space::transfer_stream();
       copied_.record(Space::stream());

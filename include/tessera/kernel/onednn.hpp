@@ -32,9 +32,6 @@ inline OnednnCounters& onednn_counters() {
   return counters;
 }
 
-/// A pass of a layer.
-enum class Pass { forward, backward_data, backward_weights };
-
 namespace detail {
 
 /// Runs f and turns oneDNN's exceptions into backend_error.

@@ -24,6 +24,9 @@ enum class Activation { none, relu, leaky_relu, elu, sigmoid, tanh };
 /// Pointwise functions whose derivative needs their input; `custom` is a function of the user's.
 enum class Pointwise { none, gelu, gelu_tanh, silu, custom };
 
+/// A pass of a layer with weights.
+enum class Pass { forward, backward_data, backward_weights };
+
 /// One local convolution, cross-correlation form as in all deep-learning libraries:
 ///   y[n,o,q] = act( b[o] + sum_{i,k} w[o,i,k] * x[n, i, q*stride - below + k*dilation] ),  zero outside the block.
 /// x: (n, ci, in), y: (n, co, out), w: (co, ci, k) stored co,d,h,w,ci; all channels-last.

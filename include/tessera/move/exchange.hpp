@@ -6,7 +6,8 @@
 //
 // Messages are host memory. Where the host cannot touch the tensor, boxes are packed there and copied to pinned host
 // memory on the thread's transfer stream, so kernels run meanwhile; the sends follow as soon as the copies are done,
-// at the latest in finish(). Nothing but finish() waits for the device.
+// at the latest in finish(). Nothing but finish() waits for the device. Where the group has a way for device memory
+// (Endpoint::device_link), packed boxes go through that instead, all messages of an exchange together.
 //
 // May know: base, layout, space, comm, tensor, move/plan.hpp.
 // Example: Exchange<float, 5> halo(comm, plan, tag);  halo.start(x, x);  interior();  halo.finish();
@@ -146,23 +147,44 @@ private:
     streams_.ready.record(Space::stream());
     streams_.ready.wait(Space::transfer_stream());
     const typename Space::Current current(Space::transfer_stream());
+    comm::DeviceLink* const link = comm_.endpoint().device_link.get();
+    std::vector<comm::DeviceMessage> leaving;
     for (Message& m : outgoing()) {
       const T* packed = contiguous(m, from);
       if (!packed) {
         pack(m, from);
         packed = m.buffer.data();
       }
+      if (link) {
+        leaving.push_back({m.peer, const_cast<T*>(packed), std::size_t(m.elements) * sizeof(T)});
+        continue;
+      }
       const std::span<T> out = host_room(m);
       Space::copy_to_host(out.data(), packed, out.size_bytes(), Space::stream());
     }
-    streams_.packed.record(Space::stream());
-    streams_.sent = false;
-    streams_.placed.synchronize(); // the last exchange has taken what arrived out of the host's memory
-    for (Message& m : incoming()) pending_.push_back(comm_.irecv(m.peer, tag_, host_room(m)));
+    if (link)
+      start_linked(*link, leaving, adding);
+    else {
+      streams_.packed.record(Space::stream());
+      streams_.sent = false;
+      streams_.placed.synchronize(); // the last exchange has taken what arrived out of the host's memory
+      for (Message& m : incoming()) pending_.push_back(comm_.irecv(m.peer, tag_, host_room(m)));
+    }
     if (adding)
       source_ = &from;
     else
       for (const Transfer<N>& t : plan_.local) Blocks<Space>::copy(from.view(t.from), target_->view(t.to));
+  }
+  /// All messages at once, device to device, behind the packing.
+  void start_linked(comm::DeviceLink& link, const std::vector<comm::DeviceMessage>& leaving, bool adding) {
+    std::vector<comm::DeviceMessage> arriving;
+    for (Message& m : incoming()) {
+      T* to = adding ? nullptr : contiguous(m, *target_);
+      m.in_place = to != nullptr;
+      if (!to) to = room(m).data();
+      arriving.push_back({m.peer, to, std::size_t(m.elements) * sizeof(T)});
+    }
+    if (!leaving.empty() || !arriving.empty()) pending_.emplace_back(link.exchange(leaving, arriving, tag_));
   }
   void send_staged() {
     if (std::exchange(streams_.sent, true)) return;
@@ -174,6 +196,7 @@ private:
     {
       const typename Space::Current current(Space::transfer_stream());
       for (Message& m : incoming()) {
+        if (comm_.endpoint().device_link) break; // it has arrived where it belongs
         T* to = adding_ ? nullptr : contiguous(m, *target_);
         m.in_place = to != nullptr;
         if (!to) to = room(m).data();

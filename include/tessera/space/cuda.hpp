@@ -13,25 +13,14 @@
 //    freed), and is pinned where the copy shall run beside the host. An error in a kernel is thrown by a later call.
 //  * A thread works on one device: select() before it asks for streams or memory.
 //
-// May know: base, space. Wraps the CUDA runtime.
+// May know: base, space.
 // Example: Buffer<float, cuda_device> b(64);  Blocks<cuda_device>::fill(View<float, 1>(b.data(), {{64}}), 1.F);
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include <tessera/space/cuda_calls.hpp>
 #include <tessera/space/device_blocks.hpp>
 
 namespace tessera {
-
-namespace detail {
-[[noreturn, gnu::noinline, gnu::cold]] inline void fail_cuda(cudaError_t e, const char* call) {
-  throw backend_error(text(call, ": ", cudaGetErrorName(e), " (", static_cast<int>(e), "): ", cudaGetErrorString(e)));
-}
-/// Throws backend_error that names the call and the code, unless it went well.
-inline void check_cuda(cudaError_t e, const char* call) {
-  if (e != cudaSuccess) [[unlikely]]
-    fail_cuda(e, call);
-}
-} // namespace detail
 
 struct cuda_device {
   static constexpr std::string_view name = "CUDA device";
@@ -49,25 +38,24 @@ struct cuda_device {
   static void select(int device) {
     const int n = devices();
     TESSERA_REQUIRE(device >= 0 && device < n, "CUDA: device ", device, " is asked for, ", n, " are there");
-    detail::check_cuda(cudaSetDevice(device), "cudaSetDevice");
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
   }
   /// The calling thread's GPU among those of its machine.
   static std::string device_name() {
     int device = 0;
     char id[32] = "";
-    detail::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-    detail::check_cuda(cudaDeviceGetPCIBusId(id, sizeof id, device), "cudaDeviceGetPCIBusId");
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    check_cuda(cudaDeviceGetPCIBusId(id, sizeof id, device), "cudaDeviceGetPCIBusId");
     return text("GPU ", static_cast<const char*>(id));
   }
   /// Bytes that can be had on it: what is free, and what its pool keeps without using it.
   static std::uint64_t available_memory() {
     std::size_t free = 0, total = 0;
     std::uint64_t reserved = 0, used = 0;
-    detail::check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    detail::check_cuda(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrReservedMemCurrent, &reserved),
-                       "cudaMemPoolGetAttribute");
-    detail::check_cuda(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrUsedMemCurrent, &used),
-                       "cudaMemPoolGetAttribute");
+    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    check_cuda(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrReservedMemCurrent, &reserved),
+               "cudaMemPoolGetAttribute");
+    check_cuda(cudaMemPoolGetAttribute(pool(), cudaMemPoolAttrUsedMemCurrent, &used), "cudaMemPoolGetAttribute");
     return free + (reserved - used);
   }
 
@@ -78,7 +66,7 @@ struct cuda_device {
       void* p = nullptr;
       const cudaError_t e = cudaMallocHost(&p, bytes);
       if (e == cudaErrorMemoryAllocation) fail_memory(bytes, "pinned host memory");
-      detail::check_cuda(e, "cudaMallocHost");
+      check_cuda(e, "cudaMallocHost");
       return p;
     }
     static void deallocate(void* p, std::size_t) noexcept {
@@ -92,11 +80,11 @@ struct cuda_device {
     /// A new stream.
     Stream() {
       cudaStream_t s = nullptr;
-      detail::check_cuda(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      check_cuda(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
       stream_ = std::shared_ptr<CUstream_st>(s, [](cudaStream_t old) { static_cast<void>(cudaStreamDestroy(old)); });
     }
     /// Waits for all work it was given.
-    void synchronize() const { detail::check_cuda(cudaStreamSynchronize(handle()), "cudaStreamSynchronize"); }
+    void synchronize() const { check_cuda(cudaStreamSynchronize(handle()), "cudaStreamSynchronize"); }
     cudaStream_t handle() const { return stream_.get(); }
     friend bool operator==(const Stream&, const Stream&) = default;
 
@@ -110,23 +98,23 @@ struct cuda_device {
     void record(const Stream& s) {
       if (!event_) {
         cudaEvent_t e = nullptr;
-        detail::check_cuda(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        check_cuda(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "cudaEventCreateWithFlags");
         event_ = std::shared_ptr<CUevent_st>(e, [](cudaEvent_t old) { static_cast<void>(cudaEventDestroy(old)); });
       }
-      detail::check_cuda(cudaEventRecord(event_.get(), s.handle()), "cudaEventRecord");
+      check_cuda(cudaEventRecord(event_.get(), s.handle()), "cudaEventRecord");
     }
     /// What the stream is given from now on runs after the event as it was last recorded.
     void wait(const Stream& s) const {
-      if (event_) detail::check_cuda(cudaStreamWaitEvent(s.handle(), event_.get(), 0), "cudaStreamWaitEvent");
+      if (event_) check_cuda(cudaStreamWaitEvent(s.handle(), event_.get(), 0), "cudaStreamWaitEvent");
     }
     bool ready() const {
       if (!event_) return true;
       const cudaError_t e = cudaEventQuery(event_.get());
-      if (e != cudaErrorNotReady) detail::check_cuda(e, "cudaEventQuery");
+      if (e != cudaErrorNotReady) check_cuda(e, "cudaEventQuery");
       return e == cudaSuccess;
     }
     void synchronize() const {
-      if (event_) detail::check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize");
+      if (event_) check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize");
     }
 
   private:
@@ -154,7 +142,7 @@ struct cuda_device {
       static_cast<void>(cudaGetLastError());
       fail_memory(bytes, "the memory of the GPU");
     }
-    detail::check_cuda(e, "cudaMallocAsync");
+    check_cuda(e, "cudaMallocAsync");
     return p;
   }
   static void deallocate(void* p, std::size_t) noexcept {
@@ -172,7 +160,7 @@ struct cuda_device {
     static_cast<void>(cudaFreeAsync(p, mine.compute.handle()));
   }
   static void zero(void* p, std::size_t bytes, const Stream& s) {
-    if (bytes) detail::check_cuda(cudaMemsetAsync(p, 0, bytes, s.handle()), "cudaMemsetAsync");
+    if (bytes) check_cuda(cudaMemsetAsync(p, 0, bytes, s.handle()), "cudaMemsetAsync");
   }
   static void copy(void* to, const void* from, std::size_t bytes, const Stream& s) {
     move(to, from, bytes, cudaMemcpyDeviceToDevice, s);
@@ -196,10 +184,9 @@ private:
     Stream compute, transfer, current = compute;
     cudaEvent_t freeing = nullptr;
     Own() {
-      detail::check_cuda(cudaEventCreateWithFlags(&freeing, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+      check_cuda(cudaEventCreateWithFlags(&freeing, cudaEventDisableTiming), "cudaEventCreateWithFlags");
       std::uint64_t all = std::numeric_limits<std::uint64_t>::max();
-      detail::check_cuda(cudaMemPoolSetAttribute(pool(), cudaMemPoolAttrReleaseThreshold, &all),
-                         "cudaMemPoolSetAttribute");
+      check_cuda(cudaMemPoolSetAttribute(pool(), cudaMemPoolAttrReleaseThreshold, &all), "cudaMemPoolSetAttribute");
     }
     Own(const Own&) = delete;
     Own& operator=(const Own&) = delete;
@@ -212,8 +199,8 @@ private:
   static cudaMemPool_t pool() {
     int device = 0;
     cudaMemPool_t p = nullptr;
-    detail::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-    detail::check_cuda(cudaDeviceGetDefaultMemPool(&p, device), "cudaDeviceGetDefaultMemPool");
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    check_cuda(cudaDeviceGetDefaultMemPool(&p, device), "cudaDeviceGetDefaultMemPool");
     return p;
   }
   static Own& own() {
@@ -230,7 +217,7 @@ private:
       static_cast<void>(cudaStreamSynchronize(s->handle()));
   }
   static void move(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, const Stream& s) {
-    if (bytes) detail::check_cuda(cudaMemcpyAsync(to, from, bytes, kind, s.handle()), "cudaMemcpyAsync");
+    if (bytes) check_cuda(cudaMemcpyAsync(to, from, bytes, kind, s.handle()), "cudaMemcpyAsync");
   }
   [[noreturn]] static void fail_memory(std::size_t bytes, const char* where) {
     throw usage_error(text("out of memory: ", bytes, " bytes of ", where, " are not to be had; ",

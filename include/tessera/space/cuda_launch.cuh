@@ -24,7 +24,7 @@ template <class F> void cuda_device::launch(const Stream& s, long count, F f) {
   if (count <= 0) return;
   const auto blocks = static_cast<unsigned>(std::min((count + threads - 1) / threads, most_blocks));
   detail::run_elements<<<blocks, static_cast<unsigned>(threads), 0, s.handle()>>>(count, f);
-  detail::check_cuda(cudaGetLastError(), "kernel launch");
+  check_cuda(cudaGetLastError(), "kernel launch");
 }
 
 } // namespace tessera

@@ -19,7 +19,7 @@ template <class... F> inline constexpr std::tuple launches{&cuda_device::launch<
 
 template <class T> struct Instances {
   static constexpr auto all =
-      launches<CopyRuns<T>, AddRuns<T>, FillRuns<T>, Activate<T>, TimesSlope<T>, FillChannels<T>, Dropout<T>, Sgd<T>,
+      launches<CopyRuns<T>, AddRuns<T>, FillRuns<T>, Activate<T>, TimesSlope<T>, FillChannels<T>, FinishProduct<T>, Dropout<T>, Sgd<T>,
                Adam<T>, PoolForward<T>, PoolBackward<T>, ConvForward<T>, ConvBackwardData<T>, ConvBackwardWeights<T>,
                DenseForward<T>, DenseBackwardData<T>, DenseBackwardWeights<T>, SliceSums<Elements<T>>,
                SliceSums<SquaredDeviations<T>>, SliceSums<GradientAndDeviation<T>>, RowSums<T>, RowSums<double>,
