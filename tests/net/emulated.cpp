@@ -12,12 +12,29 @@ namespace {
 
 /// Every kind of layer that the library has, on extents that divide by nothing.
 NetworkDescription all_kinds() {
-  return describe({conv(3, window(3).same()).with_bias(0.1), leaky_relu(0.1), batch_norm(),
+  return describe({conv(3, window(3).same()).with_bias(0.1),
+                   leaky_relu(0.1),
+                   batch_norm(),
+                   conv_transpose(4, window(3).pad(1)).with_bias(0.2),
+                   elu(0.5),
+                   gelu(),
+                   group_norm(2),
+                   silu(),
+                   softmax(),
                    average_pool(window(3).pad(1).strided(2)),
                    conv(4, window(2, 3, 3).pad(d, 0, 1).pad(h, 1, 1).pad(w, 1, 1).periodic()),
-                   max_pool(window(2).strided(2, 1, 2)), batch_norm({.epsilon = 1e-3}), relu(), to(place(w, h, d, n)),
-                   conv(3, window(3).dilated(2).pad(2)).initialised(Init::he_normal), to(place(n, rep, rep, n)),
-                   flatten(), dropout(0.7), dense(5).with_bias(0.2), leaky_relu(0.3), to(whole_samples), dense(2)},
+                   max_pool(window(2).strided(2, 1, 2)),
+                   batch_norm({.epsilon = 1e-3}),
+                   relu(),
+                   to(place(w, h, d, n)),
+                   conv(3, window(3).dilated(2).pad(2)).initialised(Init::he_normal),
+                   to(place(n, rep, rep, n)),
+                   flatten(),
+                   dropout(0.7),
+                   dense(5).with_bias(0.2),
+                   leaky_relu(0.3),
+                   to(whole_samples),
+                   dense(2)},
                   {.c = 2, .d = 9, .h = 7, .w = 6}, over_ndhw);
 }
 #if defined(__SANITIZE_THREAD__) // it would report the races that a test looks for

@@ -189,6 +189,30 @@ TEST_CASE("recompute: the same losses, gradients, running statistics and masks i
   });
 }
 
+namespace {
+template <class End> void check_halo_after(const End& end) {
+  const auto network = [&](auto part) {
+    return describe(seq(conv(3), part, conv(2)), {.c = 2, .d = 8, .h = 6, .w = 6}, over_ndhw);
+  };
+  const auto piece = seq(conv(4).with_bias(0.1), relu(), end);
+  on_ranks({1, 2, 4}, [&](const Communicator& c) {
+    on_every_grid(c, [&](const AnyGrid& grid) {
+      Oracle kept(grid, network(piece), {.batch = 2}), again(grid, network(recompute(piece)), {.batch = 2});
+      const Passed want = pass(kept, 2), got = pass(again, 2);
+      CHECK(got.y == want.y);
+      CHECK_MESSAGE(got.gradients == want.gradients, grid.shape().str());
+    });
+  });
+}
+} // namespace
+
+TEST_CASE("recompute: a piece that ends in a window gets its halo back") {
+  check_halo_after(conv(4));
+  check_halo_after(max_pool(window(3).same()));
+  check_halo_after(average_pool(window(3).same()));
+  check_halo_after(conv_transpose(4, window(3).pad(1)));
+}
+
 TEST_CASE("graph: faults name the layer and the remedy") {
   const auto told = [](const std::vector<LayerSpec>& layers) -> std::string {
     try {

@@ -41,6 +41,34 @@ template <class Space> struct device_backend {
   template <class T> static void fill_channels(const View<T, 5>& y, const T* bias, kernel::Activation a, double slope) {
     kernel::device::fill_channels<Space>(y, bias, a, slope);
   }
+  template <class T> static void add_channels(const View<T, 5>& y, const T* bias, kernel::Activation a, double slope) {
+    kernel::device::add_channels<Space>(y, bias, a, slope);
+  }
+  template <class T>
+  static void pointwise_forward(kernel::Pointwise f, const View<const T, 5>& x, const View<T, 5>& y) {
+    kernel::device::function_forward<Space>(kernel::device::NamedFunction{f}, x, y);
+  }
+  template <class T>
+  static void pointwise_backward(kernel::Pointwise f, const View<const T, 5>& x, const View<const T, 5>& dy,
+                                 const View<T, 5>& dx) {
+    kernel::device::function_backward<Space>(kernel::device::NamedFunction{f}, x, dy, dx);
+  }
+  /// On a GPU, functions of users need their instances in a .cu file, as losses do.
+  template <class T, class F> static void function_forward(const F& f, const View<const T, 5>& x, const View<T, 5>& y) {
+    kernel::device::function_forward<Space>(f, x, y);
+  }
+  template <class T, class F>
+  static void function_backward(const F& f, const View<const T, 5>& x, const View<const T, 5>& dy,
+                                const View<T, 5>& dx) {
+    kernel::device::function_backward<Space>(f, x, dy, dx);
+  }
+  template <class T> static void softmax(const View<const T, 5>& x, const View<T, 5>& y) {
+    kernel::device::softmax<Space>(x, y);
+  }
+  template <class T>
+  static void softmax_backward(const View<const T, 5>& y, const View<const T, 5>& dy, const View<T, 5>& dx) {
+    kernel::device::softmax_backward<Space>(y, dy, dx);
+  }
   template <class T> static void sum_channels(const View<const T, 5>& dy, T* db) {
     kernel::device::sum_channels<Space>(dy, db, kernel::Gradient::overwrite);
   }

@@ -15,7 +15,7 @@
 namespace tessera::kernel {
 
 /// act(v); `slope` belongs to leaky_relu, and is the alpha of elu.
-template <class T> constexpr T activate(Activation a, double slope, T v) {
+template <class T> TESSERA_HD constexpr T activate(Activation a, double slope, T v) {
   switch (a) {
   case Activation::none: return v;
   case Activation::relu: return v > T{} ? v : T{};
@@ -27,7 +27,7 @@ template <class T> constexpr T activate(Activation a, double slope, T v) {
   return v;
 }
 /// act'(v), recovered from the activation's output: relu, leaky_relu and elu keep the sign. 0 at v = 0 for relu.
-template <class T> constexpr T activation_slope(Activation a, double slope, T output) {
+template <class T> TESSERA_HD constexpr T activation_slope(Activation a, double slope, T output) {
   switch (a) {
   case Activation::none: return T{1};
   case Activation::relu: return output > T{} ? T{1} : T{};
@@ -40,7 +40,7 @@ template <class T> constexpr T activation_slope(Activation a, double slope, T ou
 }
 
 /// f(v) and f'(v) of a pointwise function that needs its input, as their definitions read.
-template <class T> T pointwise_value(Pointwise f, T v) {
+template <class T> TESSERA_HD T pointwise_value(Pointwise f, T v) {
   const double x = static_cast<double>(v);
   switch (f) {
   case Pointwise::gelu: return static_cast<T>(x * 0.5 * std::erfc(-x / std::numbers::sqrt2));
@@ -54,7 +54,7 @@ template <class T> T pointwise_value(Pointwise f, T v) {
   }
   return v;
 }
-template <class T> T pointwise_derivative(Pointwise f, T v) {
+template <class T> TESSERA_HD T pointwise_derivative(Pointwise f, T v) {
   const double x = static_cast<double>(v);
   switch (f) {
   case Pointwise::gelu:

@@ -25,6 +25,7 @@
 #include <cmath>
 #include <map>
 #include <tessera/layer/layer.hpp>
+#include <tessera/space/host_access.hpp>
 
 namespace tessera {
 
@@ -199,11 +200,11 @@ private:
 
   // Parameters, their gradients and running statistics lie in the memory of the network: small copies.
   static void fetch(std::span<const T> from, std::vector<T>& to) {
-    Space::copy_to_host(to.data(), from.data(), from.size() * sizeof(T));
+    read_back<Space>(to.data(), from.data(), from.size());
   }
   void store(const double* from, std::span<T> to) {
     for (std::size_t i = 0; i < to.size(); ++i) held_[i] = static_cast<T>(from[i]);
-    Space::copy_from_host(to.data(), held_.data(), to.size() * sizeof(T));
+    write_from_host<Space>(to.data(), std::as_const(held_).data(), to.size());
   }
 
   /// mean_ and deviations_ of all that shares them.
@@ -260,7 +261,7 @@ private:
     fetch(state, held_);
     for (std::size_t i = 0; i < state.size(); ++i)
       held_[i] = static_cast<T>((1 - spec_.momentum) * static_cast<double>(held_[i]) + spec_.momentum * parts_[i]);
-    Space::copy_from_host(state.data(), held_.data(), state.size() * sizeof(T));
+    write_from_host<Space>(state.data(), std::as_const(held_).data(), state.size());
   }
   void take_running(std::span<const T> state) {
     fetch(state, held_);

@@ -24,6 +24,7 @@ public:
   }
 
   Box<5> need() const override { return halo_.need(); }
+  void exchange_again(Field& x) override { halo_.run(x); }
   bool absorb(InputActivation a) override {
     absorbed_ = a;
     return true;

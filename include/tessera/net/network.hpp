@@ -97,6 +97,8 @@ public:
         run_forward(p, i, x);
         p.passes[i].again = false;
       }
+      if (p.plan.steps()[k].recomputed > 0 && p.plan.steps()[k].x > 0 && !p.plan.steps()[k].spec.joins())
+        p.layers[k]->exchange_again(value(p, p.plan.steps()[k].x, x));
       run_backward(p, k, x);
     }
   }
@@ -293,7 +295,7 @@ private:
   NetworkPlan plan_;
   Buffer<T, Space> parameters_, gradients_, state_;
   Buffer<T, typename Space::pinned> gradients_on_host_; ///< on their way, where messages cannot take them from there
-  ArenaPlan places_; ///< for the full batch; smaller ones use the same places
+  ArenaPlan places_;                                    ///< for the full batch; smaller ones use the same places
   Buffer<T, Space> arena_;
   std::map<long, Program> programs_;
   Program* current_ = nullptr;

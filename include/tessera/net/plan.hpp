@@ -455,6 +455,10 @@ inline ArenaPlan::ArenaPlan(const NetworkPlan& plan, int rank, std::size_t eleme
   for (std::size_t k = 0; k < steps.size(); ++k)
     for (std::size_t i = k - std::size_t(steps[k].recomputed); i < k; ++i)
       again[i + 1] = std::max(again[i + 1], back(k));
+  // What is read backward before it would be computed again is kept.
+  for (std::size_t e = 1; e < plan.edges(); ++e)
+    for (const std::size_t k : plan.readers(e))
+      if (backward_reads(steps[k]).input && back(k) < again[e]) again[e] = 0;
   for (std::size_t e = 1; e < plan.edges(); ++e) {
     const std::size_t maker = e - 1;
     const auto bytes = std::uint64_t(plan.edge_block(e, rank).volume()) * element;

@@ -5,12 +5,12 @@
 // Example: template struct tessera::kernel::device::Instances<float>;   // in the one .cu file of a program
 #pragma once
 
-#include <tuple>
 #include <tessera/kernel/device/convolution.hpp>
 #include <tessera/kernel/device/loss.hpp>
 #include <tessera/kernel/device/normalisation.hpp>
 #include <tessera/kernel/device/pooling.hpp>
 #include <tessera/space/cuda_launch.cuh>
+#include <tuple>
 
 namespace tessera::kernel::device {
 
@@ -19,11 +19,17 @@ template <class... F> inline constexpr std::tuple launches{&cuda_device::launch<
 
 template <class T> struct Instances {
   static constexpr auto all =
-      launches<CopyRuns<T>, AddRuns<T>, FillRuns<T>, Activate<T>, TimesSlope<T>, FillChannels<T>, FinishProduct<T>, Dropout<T>, Sgd<T>,
-               Adam<T>, PoolForward<T>, PoolBackward<T>, ConvForward<T>, ConvBackwardData<T>, ConvBackwardWeights<T>,
-               DenseForward<T>, DenseBackwardData<T>, DenseBackwardWeights<T>, SliceSums<Elements<T>>,
-               SliceSums<SquaredDeviations<T>>, SliceSums<GradientAndDeviation<T>>, RowSums<T>, RowSums<double>,
-               Normalise<T>, NormalisationBackward<T>>;
+      launches<CopyRuns<T>, AddRuns<T>, FillRuns<T>, Activate<T>, TimesSlope<T>, FillChannels<T>, AddChannels<T>,
+               Apply<T, NamedFunction>, ApplyBackward<T, NamedFunction>, Softmax<T>, SoftmaxBackward<T>,
+               FinishProduct<T>, Dropout<T>, Sgd<T>, Adam<T>, PoolForward<T>, PoolBackward<T>, ConvForward<T>,
+               ConvBackwardData<T>, ConvBackwardWeights<T>, DenseForward<T>, DenseBackwardData<T>,
+               DenseBackwardWeights<T>, SliceSums<Elements<T>>, SliceSums<SquaredDeviations<T>>,
+               SliceSums<GradientAndDeviation<T>>, RowSums<T>, RowSums<double>, Normalise<T>, NormalisationBackward<T>>;
+};
+
+/// A pointwise function of the user's own, a type whose value(v) and derivative(v) are TESSERA_HD.
+template <class F, class T> struct FunctionInstances {
+  static constexpr auto all = launches<Apply<T, F>, ApplyBackward<T, F>>;
 };
 
 /// A loss of the user's own that runs on the device.

@@ -101,6 +101,96 @@ template <class Space, class T> void finish_product(const View<T, 5>& y, const T
   launch<Space>(y.size(), FinishProduct<T>{y, bias, a, slope});
 }
 
+/// y = act(y + bias) in every cell
+template <class T> struct AddChannels {
+  View<T, 5> y;
+  const T* bias;
+  Activation act;
+  double slope;
+  template <class V> void operands(const V& visit) { visit(y.data), visit(bias); }
+  TESSERA_HD void operator()(long i) const {
+    const Index<5> at = index_of(i, y.extents);
+    y[at] = activate(act, slope, y[at] + (bias ? bias[at[1]] : T{}));
+  }
+};
+template <class Space, class T> void add_channels(const View<T, 5>& y, const T* bias, Activation a, double slope) {
+  launch<Space>(y.size(), AddChannels<T>{y, bias, a, slope});
+}
+
+/// The library's functions that are no activations, in the form that the kernels call functions of users in.
+struct NamedFunction {
+  Pointwise which;
+  template <class T> TESSERA_HD T value(T v) const { return pointwise_value(which, v); }
+  template <class T> TESSERA_HD T derivative(T v) const { return pointwise_derivative(which, v); }
+};
+/// y = f(x)
+template <class T, class F> struct Apply {
+  View<const T, 5> x;
+  View<T, 5> y;
+  F f;
+  template <class V> void operands(const V& visit) { visit(x.data), visit(y.data); }
+  TESSERA_HD void operator()(long i) const {
+    const Index<5> at = index_of(i, y.extents);
+    y[at] = static_cast<T>(f.value(x[at]));
+  }
+};
+/// dx = dy f'(x)
+template <class T, class F> struct ApplyBackward {
+  View<const T, 5> x, dy;
+  View<T, 5> dx;
+  F f;
+  template <class V> void operands(const V& visit) { visit(x.data), visit(dy.data), visit(dx.data); }
+  TESSERA_HD void operator()(long i) const {
+    const Index<5> at = index_of(i, dx.extents);
+    dx[at] = dy[at] * static_cast<T>(f.derivative(x[at]));
+  }
+};
+template <class Space, class T, class F>
+void function_forward(const F& f, const View<const T, 5>& x, const View<T, 5>& y) {
+  check_extents("y", y.extents, x.extents);
+  launch<Space>(y.size(), Apply<T, F>{x, y, f});
+}
+template <class Space, class T, class F>
+void function_backward(const F& f, const View<const T, 5>& x, const View<const T, 5>& dy, const View<T, 5>& dx) {
+  check_extents("dx", dx.extents, x.extents);
+  launch<Space>(dx.size(), ApplyBackward<T, F>{x, dy, dx, f});
+}
+
+/// y = exp(x) / the sum of exp(x) over the channels, one cell at a time
+template <class T> struct Softmax {
+  View<const T, 5> x;
+  View<T, 5> y;
+  template <class V> void operands(const V& visit) { visit(x.data), visit(y.data); }
+  TESSERA_HD void operator()(long i) const {
+    Index<5> at = index_of(i * y.extents[1], y.extents);
+    T most = x[at], sum = 0;
+    for (at[1] = 1; at[1] < y.extents[1]; ++at[1]) most = x[at] > most ? x[at] : most;
+    for (at[1] = 0; at[1] < y.extents[1]; ++at[1]) sum += y[at] = std::exp(x[at] - most);
+    for (at[1] = 0; at[1] < y.extents[1]; ++at[1]) y[at] /= sum;
+  }
+};
+/// dx = y (dy - sum of y dy)
+template <class T> struct SoftmaxBackward {
+  View<const T, 5> y, dy;
+  View<T, 5> dx;
+  template <class V> void operands(const V& visit) { visit(y.data), visit(dy.data), visit(dx.data); }
+  TESSERA_HD void operator()(long i) const {
+    Index<5> at = index_of(i * dx.extents[1], dx.extents);
+    T sum = 0;
+    for (at[1] = 0; at[1] < dx.extents[1]; ++at[1]) sum += y[at] * dy[at];
+    for (at[1] = 0; at[1] < dx.extents[1]; ++at[1]) dx[at] = y[at] * (dy[at] - sum);
+  }
+};
+template <class Space, class T> void softmax(const View<const T, 5>& x, const View<T, 5>& y) {
+  check_extents("y", y.extents, x.extents);
+  if (y.size() > 0) launch<Space>(y.size() / y.extents[1], Softmax<T>{x, y});
+}
+template <class Space, class T>
+void softmax_backward(const View<const T, 5>& y, const View<const T, 5>& dy, const View<T, 5>& dx) {
+  check_extents("dx", dx.extents, y.extents);
+  if (dx.size() > 0) launch<Space>(dx.size() / dx.extents[1], SoftmaxBackward<T>{y, dy, dx});
+}
+
 /// y = x / keep where the mask of the global element says so, else 0
 template <class T> struct Dropout {
   View<const T, 5> x;
