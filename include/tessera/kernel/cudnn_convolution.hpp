@@ -235,7 +235,8 @@ public:
     const std::int64_t alignment = common_alignment({x.data, w.data, y.data, bias});
     const ConvKey key{p_,        Pass::forward, number_,   wanted,   Gradient::overwrite,
                       x.strides, w.strides,     y.strides, alignment};
-    if (wanted != Finish::product)
+    const bool known = !act || p_.act == Activation::relu || p_.act == Activation::leaky_relu;
+    if (wanted != Finish::product && known) // others are left to the caller
       if (const Plan* fused = plan(key)) {
         const std::array<const void*, 4> with{x.data, w.data, bias, y.data}, without{x.data, w.data, y.data, nullptr};
         device_->run(*fused, std::span(bias ? with : without).first(bias ? 4 : 3), stream);
