@@ -33,6 +33,8 @@ VENDORS = {
     "dnnl": "kernel/onednn.hpp",
     "hdf5": "io/hdf5_base.hpp",
     "H5": "io/hdf5_base.hpp",
+    "nifti": "io/nifti_file.hpp",
+    "znz": "io/nifti_file.hpp",
 }
 
 # The operating system's, where the standard library has nothing.
@@ -148,6 +150,7 @@ BAD = {
     "oneDNN outside its wrapper": ("layer/bad.hpp", "#include <oneapi/dnnl/dnnl.hpp>\n", "kernel/onednn.hpp alone"),
     "oneDNN by its old name": ("layer/bad.hpp", "#include <dnnl.h>\n", "kernel/onednn.hpp alone"),
     "HDF5 outside its wrapper": ("train/bad.hpp", "#include <hdf5.h>\n", "io/hdf5_base.hpp alone"),
+    "niftilib outside its wrapper": ("io/bad.hpp", "#include <nifti1_io.h>\n", "io/nifti_file.hpp alone"),
     "an unknown library": ("io/bad.hpp", "#include <highfive/H5File.hpp>\n", "neither Tessera's"),
     "an include by quotes": ("move/bad.hpp", '#include "halo.hpp"\n', "include as <"),
     "a file that is not there": ("move/bad.hpp", "#include <tessera/move/none.hpp>\n", "there is no"),

@@ -91,14 +91,14 @@ template <class Loss, class F> void check_everywhere(const Loss& loss, const F& 
   on_ranks([&](const Communicator& comm) {
     on_every_grid(comm, [&](const AnyGrid& grid) {
       for (const Layout& layout : layouts) {
-        Case c(grid, layout, extents, scores(), labels());
+        Case one(grid, layout, extents, scores(), labels());
         const int ranks = grid.over(layout.mask(Placement::Kind::split)).size(); // made before messages are counted
         const auto before = comm.counters();
-        LossSum sum = loss_and_gradient(loss, c.y, c.t, &c.dy);
+        LossSum sum = loss_and_gradient(loss, one.y, one.t, &one.dy);
         const double got = sum.resolve();
         const auto used = comm.counters() - before;
         CHECK_MESSAGE(std::abs(got - want) < 1e-13, grid.shape().str(), " ", layout.str());
-        CHECK_MESSAGE(distance(gather(c.dy), gradient) < 1e-9, grid.shape().str(), " ", layout.str());
+        CHECK_MESSAGE(distance(gather(one.dy), gradient) < 1e-9, grid.shape().str(), " ", layout.str());
         CHECK(used.collectives == (ranks > 1 ? 1 : 0));
       }
     });
@@ -141,9 +141,9 @@ TEST_CASE("cross_entropy: as PyTorch has it") {
   on_ranks({1, 2, 4}, [&](const Communicator& comm) {
     const AnyGrid grid(comm, {1, comm.size(), 1, 1});
     for (const Known& k : all) {
-      Case c(grid, over_ndhw, extents, scores(), labels());
-      CHECK(std::abs(loss_and_gradient(k.loss, c.y, c.t, &c.dy).resolve() - k.value) < 1e-14);
-      const auto g = gather(c.dy);
+      Case one(grid, over_ndhw, extents, scores(), labels());
+      CHECK(std::abs(loss_and_gradient(k.loss, one.y, one.t, &one.dy).resolve() - k.value) < 1e-14);
+      const auto g = gather(one.dy);
       CHECK(distance(std::vector<double>{g[0], g[8], g[16], g[47]}, k.gradient) < 1e-14);
     }
   });
@@ -156,9 +156,9 @@ TEST_CASE("cross_entropy: ignored voxels do not count on any rank: the mean of 2
   const std::vector<std::int32_t> t{0, 255, 255, 255, 0, 0, 0, 255};
   on_ranks([&](const Communicator& comm) {
     on_every_grid(comm, [&](const AnyGrid& grid) {
-      Case c(grid, over_ndhw, {{1, 2, 8, 1, 1}}, y, t);
-      CHECK(std::abs(loss_and_gradient(cross_entropy{.ignore = 255}, c.y, c.t, &c.dy).resolve() - 0.5) < 1e-15);
-      const auto g = gather(c.dy);
+      Case one(grid, over_ndhw, {{1, 2, 8, 1, 1}}, y, t);
+      CHECK(std::abs(loss_and_gradient(cross_entropy{.ignore = 255}, one.y, one.t, &one.dy).resolve() - 0.5) < 1e-15);
+      const auto g = gather(one.dy);
       CHECK(std::abs(g[0] - (std::exp(-2.0) - 1) / 4) < 1e-15); // p - 1 of four voxels
       CHECK(std::abs(g[8] - (1 - std::exp(-2.0)) / 4) < 1e-15);
       for (const std::size_t k : {1u, 2u, 3u, 7u, 9u, 10u, 11u, 15u}) CHECK(g[k] == 0);
@@ -184,9 +184,9 @@ TEST_CASE("labels: one that is no class is the same error on every rank, with it
       auto t = labels();
       t[13] = 7; // sample 1, voxel 1,0,1: in the second half of every split
       t[15] = 9;
-      Case c(grid, over_ndhw, extents, scores(), t);
+      Case one(grid, over_ndhw, extents, scores(), t);
       const auto told = [&](const auto& loss) {
-        return all_throw<usage_error>(comm, [&] { loss_and_gradient(loss, c.y, c.t, &c.dy).resolve(); });
+        return all_throw<usage_error>(comm, [&] { loss_and_gradient(loss, one.y, one.t, &one.dy).resolve(); });
       };
       for (const std::string& s :
            {told(cross_entropy{}), told(cross_entropy{.ignore = 9}), told(0.5 * cross_entropy{})}) {
