@@ -84,6 +84,21 @@ double plain_cross_entropy(const std::vector<double>& y, const std::vector<doubl
   return sum / weights;
 }
 
+/// 1 - the mean of (2 I + smooth) / (S + smooth) over the classes from `first`; of probabilities, or of scores.
+double plain_dice(const std::vector<Voxel>& all, double smooth, int first, long ignore) {
+  double sum = 0;
+  for (int c = first; c < 3; ++c) {
+    double both = 0, sizes = 0;
+    for (const Voxel& v : all)
+      if (v.label != ignore) {
+        const double p = v.p[std::size_t(c)], g = v.label == c ? 1 : 0;
+        both += p * g, sizes += p + g;
+      }
+    sum += (2 * both + smooth) / (sizes + smooth);
+  }
+  return 1 - sum / (3 - first);
+}
+
 /// Checks a loss on every grid against plain(y), values known from elsewhere, and differences of plain.
 template <class Loss, class F> void check_everywhere(const Loss& loss, const F& plain) {
   const double want = plain(scores());
@@ -178,6 +193,89 @@ TEST_CASE("cross_entropy: scores of any size, and nothing but ignored voxels") {
   });
 }
 
+TEST_CASE("dice: equals plain loops, values, gradients and one all-reduce, on every grid") {
+  check_everywhere(dice{}, [](const auto& y) { return plain_dice(voxels(y), 1e-5, 0, -1); });
+  check_everywhere(dice{.smooth = 1, .background = Background::left_out},
+                   [](const auto& y) { return plain_dice(voxels(y), 1, 1, -1); });
+  check_everywhere(dice{.smooth = 0.5, .ignore = 1}, [](const auto& y) { return plain_dice(voxels(y), 0.5, 0, 1); });
+  // The scores as they are are no probabilities, but the formula holds.
+  check_everywhere(dice{.smooth = 30, .ignore = 2, .scores = Scores::probabilities}, [](const auto& y) {
+    auto all = voxels(y);
+    for (std::size_t k = 0; k < all.size(); ++k)
+      for (std::size_t c = 0; c < 3; ++c) all[k].p[c] = y[24 * (k / 8) + 8 * c + k % 8];
+    return plain_dice(all, 30, 0, 2);
+  });
+}
+
+TEST_CASE("losses: sums with weights, of waiting and others, on every grid") {
+  check_everywhere(0.25 * cross_entropy{} + 0.75 * dice{}, [](const auto& y) {
+    return 0.25 * plain_cross_entropy(y, {1, 1, 1}, -1) + 0.75 * plain_dice(voxels(y), 1e-5, 0, -1);
+  });
+  check_everywhere(dice{} + 2.0 * (cross_entropy{.weights = {1, 2, 3}} + 0.5 * cross_entropy{}), [](const auto& y) {
+    return plain_dice(voxels(y), 1e-5, 0, -1) + 2 * plain_cross_entropy(y, {1, 2, 3}, -1) +
+           plain_cross_entropy(y, {1, 1, 1}, -1);
+  });
+  CHECK(!(2.0 * cross_entropy{} + cross_entropy{}).waits());
+  CHECK((cross_entropy{} + dice{}).waits());
+}
+
+TEST_CASE("dice: as PyTorch has it") {
+  // With y and t as above, g = torch.nn.functional.one_hot(t, 3).movedim(-1, 1).double(), m = (t != ignore)[:, None],
+  // p = y.softmax(1) * m, g = g * m, I = (p * g).sum((0, 2, 3, 4)), S = (p + g).sum((0, 2, 3, 4)):
+  // l = 1 - ((2 * I + smooth) / (S + smooth))[first:].mean(); y.grad.flatten()[[0, 8, 16, 47]]; PyTorch 2.
+  const auto known = [](const auto& loss, double value, const std::vector<double>& gradient) {
+    on_ranks({1, 2, 4}, [&](const Communicator& comm) {
+      const AnyGrid grid(comm, {1, comm.size(), 1, 1});
+      Case one(grid, over_ndhw, extents, scores(), labels());
+      CHECK(std::abs(loss_and_gradient(loss, one.y, one.t, &one.dy).resolve() - value) < 1e-14);
+      const auto g = gather(one.dy);
+      CHECK(distance(std::vector<double>{g[0], g[8], g[16], g[47]}, gradient) < 1e-14);
+    });
+  };
+  known(dice{}, 0.5724950513309708,
+        {-0.0019684740028310253, 0.001465575794972426, 0.0005028982078585995, 0.0016318038840211185});
+  known(dice{.smooth = 1, .background = Background::left_out}, 0.4935291286533924,
+        {-0.0005365807510290962, -2.5800838822476994e-05, 0.0005623815898515738, 0.0019058364246192206});
+  known(dice{.smooth = 0.5, .ignore = 1}, 0.5445707447377031,
+        {-0.0021492364477335266, 0.001675298336233686, 0.0004739381114998407, 0.0015235196064161726});
+  // 0.25 * torch.nn.functional.cross_entropy(y, t) + 0.75 * l
+  known(0.25 * cross_entropy{} + 0.75 * dice{}, 0.9209740464267366,
+        {-0.016352889214781785, 0.015660165854075897, 0.0006927233607058848, 0.0023691893870146424});
+}
+
+TEST_CASE("dice: sums over the ranks before the ratio: intersections 1, 0 and sizes 2, 6 give 0.25") {
+  // Along depth, 4 voxels and 4. Class 1: the first half has one voxel with p = 1 and its label; the second p = 1 in
+  // three voxels, none of them labelled, and three labels elsewhere. Averaging over ranks would give (1 + 0) / 2.
+  const std::vector<double> p1{1, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0}, t1{1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0};
+  std::vector<double> y;
+  for (const double p : p1) y.push_back(1 - p);
+  y.insert(y.end(), p1.begin(), p1.end());
+  const std::vector<std::uint8_t> t(t1.begin(), t1.end());
+  on_ranks([&](const Communicator& comm) {
+    on_every_grid(comm, [&](const AnyGrid& grid) {
+      Case one(grid, over_ndhw, {{1, 2, 12, 1, 1}}, y, t);
+      const dice loss{.smooth = 0, .background = Background::left_out, .scores = Scores::probabilities};
+      CHECK(loss_and_gradient(loss, one.y, one.t, &one.dy).resolve() == 0.75);
+      const auto g = gather(one.dy);
+      for (std::size_t k = 0; k < 12; ++k) {
+        CHECK(g[k] == 0); // the background does not count
+        // d/dp of -2 I / S: -2 g / S + 2 I / S^2
+        CHECK(g[12 + k] == (t[k] ? -2. / 8 : 0) + 2. / 64);
+      }
+    });
+  });
+}
+
+TEST_CASE("dice: classes that are nowhere, nothing that counts, a sure prediction") {
+  const AnyGrid grid(Communicator(), {1, 1, 1, 1});
+  Case<std::uint8_t> sure(grid, over_ndhw, {{1, 3, 2, 1, 1}}, {1e4, -1e4, -1e4, 1e4, -1e4, -1e4}, {0, 1});
+  CHECK(loss_and_gradient(dice{.smooth = 0}, sure.y, sure.t, &sure.dy).resolve() == 0); // class 2: coefficient 1
+  for (const double g : gather(sure.dy)) CHECK(g == 0);
+  Case<std::uint8_t> none(grid, over_ndhw, {{1, 3, 2, 1, 1}}, {1, 2, 3, 4, 5, 6}, {9, 9});
+  CHECK(loss_and_gradient(dice{.smooth = 0, .ignore = 9}, none.y, none.t, &none.dy).resolve() == 0);
+  for (const double g : gather(none.dy)) CHECK(g == 0);
+}
+
 TEST_CASE("labels: one that is no class is the same error on every rank, with its place") {
   on_ranks([](const Communicator& comm) {
     on_every_grid(comm, [&](const AnyGrid& grid) {
@@ -188,8 +286,8 @@ TEST_CASE("labels: one that is no class is the same error on every rank, with it
       const auto told = [&](const auto& loss) {
         return all_throw<usage_error>(comm, [&] { loss_and_gradient(loss, one.y, one.t, &one.dy).resolve(); });
       };
-      for (const std::string& s :
-           {told(cross_entropy{}), told(cross_entropy{.ignore = 9}), told(0.5 * cross_entropy{})}) {
+      for (const std::string& s : {told(cross_entropy{}), told(cross_entropy{.ignore = 9}), told(0.5 * cross_entropy{}),
+                                   told(dice{}), told(dice{.ignore = 9} + cross_entropy{})}) {
         CHECK(s.find("label 7 in sample 1 at voxel (d,h,w) 1,0,1") != s.npos);
         CHECK(s.find("3 classes, 0 to 2") != s.npos);
       }
@@ -215,6 +313,13 @@ TEST_CASE("labels: shapes, layouts and weights that do not fit are refused") {
     CHECK(told({}, Map<5>(place(n, d), grid.shape(), {{2, 1, 5, 1, 1}}), y).find("2x1x5x1x1") != std::string::npos);
     CHECK(told({.weights = {1, 2}}, label_map(y.map()), y).find("2 weights for 3 classes") != std::string::npos);
     CHECK(told({.weights = {1, -2, 1}}, label_map(y.map()), y).find("not be negative") != std::string::npos);
+    const Tensor<std::uint8_t, 5> t(grid, label_map(y.map()));
+    const auto refused = all_throw<usage_error>(comm, [&] { loss_and_gradient(dice{.smooth = -1}, y, t, nullptr); });
+    CHECK(refused.find("not be negative") != std::string::npos);
+    const Tensor<double, 5> one(grid, label_map(y.map()));
+    CHECK(all_throw<usage_error>(comm, [&] {
+            loss_and_gradient(dice{.background = Background::left_out}, one, t, nullptr);
+          }).find("leaves none") != std::string::npos);
     if (comm.size() == 2) {
       const Tensor<double, 5> split(grid, Map<5>(place(n, Dim::c), grid.shape(), {{2, 3, 4, 1, 1}}));
       CHECK(told({}, label_map(split.map()), split).find("splits the channels") != std::string::npos);
@@ -248,7 +353,7 @@ template <class Loss> std::vector<double> losses(const AnyGrid& grid, const Loss
 } // namespace
 
 TEST_CASE("trainer: labels flow through step and evaluate: the same losses on every grid") {
-  const cross_entropy loss{.weights = {1, 2, 1}, .ignore = 255};
+  const auto loss = 0.5 * cross_entropy{.weights = {1, 2, 1}, .ignore = 255} + 0.5 * dice{.ignore = 255};
   const std::vector<double> want = losses(AnyGrid(Communicator(), {1, 1, 1, 1}), loss);
   CHECK(want[15] < 0.9 * want[1]); // it learns
   on_ranks([&](const Communicator& comm) {

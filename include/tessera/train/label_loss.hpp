@@ -118,4 +118,81 @@ private:
   double weight(std::size_t label) const { return weights.empty() ? 1 : weights[label]; }
 };
 
+/// What turns the prediction into the probabilities of the classes.
+enum class Scores : unsigned char {
+  logits,       ///< softmax over the channels
+  probabilities ///< nothing: they are probabilities
+};
+/// Does class 0, the background, count as one of the classes?
+enum class Background : unsigned char { counts, left_out };
+
+/// 1 - the mean over the classes of (2 I + smooth) / (S + smooth), the soft Dice coefficient: I is the sum of the
+/// probability of the class over the voxels with its label, S the sum of its probability over all voxels plus the
+/// number of voxels with its label; both over the whole batch, of all ranks. A class that is nowhere has coefficient 1.
+struct dice {
+  double smooth = 1e-5;
+  std::optional<long> ignore = {}; ///< voxels with this label do not count
+  Background background = Background::counts;
+  Scores scores = Scores::logits;
+
+  template <class T, class U> void check(const Tensor<T, 5, host>& y, const Tensor<U, 5, host>& t) const {
+    detail::check_labels(y, t);
+    TESSERA_REQUIRE(smooth >= 0, "dice: smooth = ", smooth, "; it must not be negative");
+    TESSERA_REQUIRE(y.extents()[1] > first(), "dice: a prediction of ", y.extents()[1],
+                    " classes without the background leaves none; count the background, or give two classes");
+  }
+  template <class T, class U>
+  std::optional<LabelFault> fault(const Tensor<T, 5, host>& y, const Tensor<U, 5, host>& t) const {
+    return detail::first_bad_label(y, t, ignore);
+  }
+  static long sums(const Extents<5>& e) { return 2 * e[1]; } // I and S of each class
+  static bool waits() { return true; }
+  double value(std::span<const double> s, const Extents<5>&) const {
+    double sum = 0;
+    for (auto c = std::size_t(first()); c < s.size() / 2; ++c) sum += coefficient(s[2 * c], s[2 * c + 1]);
+    return 1 - sum / double(s.size() / 2 - std::size_t(first()));
+  }
+  template <class T, class U>
+  void measure(const Tensor<T, 5, host>& y, const Tensor<U, 5, host>& t, std::span<double> s) const {
+    detail::for_each_labelled(y, t, ignore, [&](std::span<double> p, std::size_t label, const Index<5>&) {
+      if (scores == Scores::logits) detail::softmax(p);
+      for (std::size_t c = 0; c < p.size(); ++c) s[2 * c + 1] += p[c];
+      s[2 * label] += p[label];
+      s[2 * label + 1] += 1;
+    });
+  }
+  template <class T, class U>
+  void gradient(const Tensor<T, 5, host>& y, const Tensor<U, 5, host>& t, std::span<const double> s, double factor,
+                const View<T, 5>& dy) const {
+    const std::size_t classes = s.size() / 2, from = std::size_t(first());
+    // d loss / d p of a voxel whose label is another class, and what is added if it is this one.
+    std::vector<double> other(classes), own(classes), d(classes);
+    for (std::size_t c = from; c < classes; ++c) {
+      const double below = s[2 * c + 1] + smooth;
+      if (!(below > 0)) continue;
+      const double each = -factor / double(classes - from);
+      other[c] = -each * coefficient(s[2 * c], s[2 * c + 1]) / below;
+      own[c] = 2 * each / below;
+    }
+    detail::for_each_labelled(y, t, ignore, [&](std::span<double> p, std::size_t label, const Index<5>& i) {
+      d = other;
+      d[label] += own[label];
+      if (scores == Scores::logits) {
+        detail::softmax(p);
+        double mean = 0;
+        for (std::size_t c = 0; c < classes; ++c) mean += p[c] * d[c];
+        for (std::size_t c = 0; c < classes; ++c) d[c] = p[c] * (d[c] - mean);
+      }
+      T* at = &dy[i];
+      for (std::size_t c = 0; c < classes; ++c, at += dy.strides[1]) *at = static_cast<T>(double(*at) + d[c]);
+    });
+  }
+
+private:
+  long first() const { return background == Background::counts ? 0 : 1; }
+  double coefficient(double both, double sizes) const {
+    return sizes + smooth > 0 ? (2 * both + smooth) / (sizes + smooth) : 1;
+  }
+};
+
 } // namespace tessera

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <tessera/net/network.hpp>
-#include <tessera/train/label_loss.hpp>
+#include <tessera/train/metrics.hpp>
 #include <tessera/train/optimizer.hpp>
 #include <tessera/train/schedule.hpp>
 
