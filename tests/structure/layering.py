@@ -37,6 +37,8 @@ VENDORS = {
     "nccl": "comm/nccl.hpp",
     "hdf5": "io/hdf5_base.hpp",
     "H5": "io/hdf5_base.hpp",
+    "nifti": "io/nifti_file.hpp",
+    "znz": "io/nifti_file.hpp",
 }
 
 # The operating system's, where the standard library has nothing.
@@ -153,6 +155,7 @@ BAD = {
     "oneDNN by its old name": ("layer/bad.hpp", "#include <dnnl.h>\n", "kernel/onednn.hpp alone"),
     "the CUDA runtime outside its wrapper": ("layer/bad.hpp", "#include <cuda_runtime.h>\n", "space/cuda_calls.hpp alone"),
     "HDF5 outside its wrapper": ("train/bad.hpp", "#include <hdf5.h>\n", "io/hdf5_base.hpp alone"),
+    "niftilib outside its wrapper": ("io/bad.hpp", "#include <nifti1_io.h>\n", "io/nifti_file.hpp alone"),
     "an unknown library": ("io/bad.hpp", "#include <highfive/H5File.hpp>\n", "neither Tessera's"),
     "an include by quotes": ("move/bad.hpp", '#include "halo.hpp"\n', "include as <"),
     "a file that is not there": ("move/bad.hpp", "#include <tessera/move/none.hpp>\n", "there is no"),

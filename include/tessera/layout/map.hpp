@@ -138,6 +138,15 @@ inline Map<5> output_map(const Map<5>& in, const Stencil& s, long channels) {
   return Map<5>(in.layout(), in.grid(), e, std::move(parts));
 }
 
+/// The map of one label for each voxel of `m`: the same boundaries, one channel.
+inline Map<5> label_map(const Map<5>& m) {
+  std::array<Partition, 5> parts = m.partitions();
+  Extents<5> e = m.extents();
+  if (e[1] != 1) parts[1] = Partition::balanced(1, m.partition(1).parts());
+  e[1] = 1;
+  return Map<5>(m.layout(), m.grid(), e, std::move(parts));
+}
+
 /// The input box that a rank needs to produce the output box, in global indices; clipped to the tensor on sides whose
 /// padding is zeros (the kernel pads there), unclipped on others. Empty if the output is empty.
 inline Box<5> needed_input(const Box<5>& out, const Stencil& s, const Extents<5>& in) {

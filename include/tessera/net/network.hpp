@@ -70,6 +70,11 @@ public:
   /// A zero tensor with the map of the network's output, for targets.
   Field make_target(long samples) { return Field(grid_, program(samples).plan.output()); }
   Field make_target() { return make_target(options_.batch); }
+  /// Zero labels (n,1,d,h,w), one for each voxel of the network's output and laid out like it. L: an integer type.
+  template <class L = std::uint8_t> Tensor<L, 5, Space> make_labels(long samples) {
+    return Tensor<L, 5, Space>(grid_, label_map(program(samples).plan.output()));
+  }
+  template <class L = std::uint8_t> Tensor<L, 5, Space> make_labels() { return make_labels<L>(options_.batch); }
 
   /// The output for x, valid until the next call. `step` keys the dropout masks.
   const Field& forward(Field& x, Mode mode, std::uint64_t step = 0) {
@@ -90,6 +95,7 @@ public:
                                       "place of activations, so call forward again");
     Program& p = *current_;
     p.spent = true;
+    started_.clear(); // of a step that ended in an exception
     for (std::size_t k = p.layers.size(); k-- > 0;) {
       const Clock clock(p.times[k].backward, p.times[k].waited);
       for (std::size_t i = k - std::size_t(p.plan.steps()[k].recomputed); i < k; ++i) {
