@@ -1,12 +1,13 @@
 #!/bin/sh
-# Installs what Tessera needs to build, test and run its examples: Debian 12, Ubuntu 22.04 and newer. As root it installs
-# what is missing; otherwise it prints the one line that does. Elsewhere it only checks that the tools are there.
+# Installs what Tessera needs to build, test and run its examples, and the packages named as arguments: Debian 12, Ubuntu
+# 22.04 and newer. As root it installs what is missing; otherwise it prints the one line that does. Elsewhere it only
+# checks that the tools are there.
 set -eu
 
 packages="g++ meson ninja-build pkg-config python3
   libopenmpi-dev openmpi-bin libboost-mpi-dev libboost-serialization-dev libhdf5-openmpi-dev libdnnl-dev
   libniftiio-dev libnifti2-dev libznz-dev
-  libfftw3-dev libcli11-dev nlohmann-json3-dev doctest-dev libbenchmark-dev gnuplot-nox"
+  libfftw3-dev libcli11-dev nlohmann-json3-dev doctest-dev libbenchmark-dev gnuplot-nox $*"
 
 if ! command -v dpkg-query > /dev/null; then
   missing=
