@@ -30,7 +30,7 @@ inline Index<5> wrapped(Index<5> i, const Extents<5>& e) {
 } // namespace
 
 Computed<double> by_definition(const Alone& a) {
-  
+
   const Stencil& s = a.spec.stencil;
   const Block<double> x(a.in, a.x), w(a.weights(), a.w);
   Block<double> dy(a.out(), a.dy), y(a.out()), dw(a.weights());
@@ -38,14 +38,13 @@ Computed<double> by_definition(const Alone& a) {
   for (int i = 0; i < 3; ++i)
     if (s[i].mode == Padding::periodic) around.lo[2 + i] -= s[i].below, around.hi[2 + i] += s[i].above;
   Block<double> xa(around.extents()), dxa(around.extents()), dx(a.in);
-  for_each_index(whole(xa.e), [&](const Index<5>& i) {
-    xa.view()[i] = x.view()[wrapped(i + around.lo, a.in)];
-  });
+  for_each_index(whole(xa.e), [&](const Index<5>& i) { xa.view()[i] = x.view()[wrapped(i + around.lo, a.in)]; });
   Computed<double> c;
   if (a.is_conv()) {
     kernel::Conv p{.n = a.in[0], .ci = a.in[1], .co = a.spec.channels};
     p.k = s.kernel(), p.stride = s.strides(), p.dilation = s.dilations();
     p.act = a.fused.kind, p.slope = a.fused.slope;
+    p.groups = a.spec.conv_groups;
     for (int i = 0; i < 3; ++i) {
       p.in[i] = xa.e[2 + i], p.out[i] = y.e[2 + i];
       if (s[i].mode == Padding::zeros) p.below[i] = s[i].below, p.above[i] = s[i].above;
@@ -55,9 +54,8 @@ Computed<double> by_definition(const Alone& a) {
       dy.v[i] *= kernel::activation_slope(a.fused.kind, a.fused.slope, y.v[i]);
     kernel::reference::convolution_backward_data<double>(p, dy.view(), w.view(), dxa.view());
     c.db.resize(a.b.size());
-    kernel::reference::convolution_backward_weights<double>(p, xa.view(), dy.view(), dw.view(),
-                                                            a.b.empty() ? nullptr : c.db.data(),
-                                                            kernel::Gradient::overwrite);
+    kernel::reference::convolution_backward_weights<double>(
+        p, xa.view(), dy.view(), dw.view(), a.b.empty() ? nullptr : c.db.data(), kernel::Gradient::overwrite);
   } else {
     kernel::Pooling p{.kind = a.spec.pool, .n = a.in[0], .c = a.in[1]};
     p.k = s.kernel(), p.stride = s.strides(), p.dilation = s.dilations();
@@ -69,9 +67,7 @@ Computed<double> by_definition(const Alone& a) {
     kernel::reference::pooling<double>(p, xa.view(), y.view());
     kernel::reference::pooling_backward<double>(p, xa.view(), dy.view(), dxa.view(), a.fused.kind, a.fused.slope);
   }
-  for_each_index(whole(xa.e), [&](const Index<5>& i) {
-    dx.view()[wrapped(i + around.lo, a.in)] += dxa.view()[i];
-  });
+  for_each_index(whole(xa.e), [&](const Index<5>& i) { dx.view()[wrapped(i + around.lo, a.in)] += dxa.view()[i]; });
   c.y = y.logical(), c.dx = dx.logical(), c.dw = dw.logical();
   return c;
 }

@@ -34,11 +34,12 @@ struct Alone {
   Extents<5> weights() const {
     if (!is_conv()) return {};
     const Index<3> k = spec.stencil.kernel();
-    return {{spec.channels, in[1], k[0], k[1], k[2]}};
+    return {{spec.channels, in[1] / spec.conv_groups, k[0], k[1], k[2]}};
   }
   std::string str() const {
-    std::string s = text(spec.name(), " ", in, " -> ", out(), spec.bias ? " bias" : "", ", activation ",
-                         static_cast<int>(fused.kind), ", counted ", static_cast<int>(spec.padding_counts));
+    std::string s =
+        text(spec.name(), " ", in, " -> ", out(), spec.bias ? " bias" : "", ", groups ", spec.conv_groups,
+             ", activation ", static_cast<int>(fused.kind), ", counted ", static_cast<int>(spec.padding_counts));
     for (int i = 0; i < 3; ++i) {
       const Window& v = spec.stencil[i];
       s += text("; ", dim_name(dim_at(i + 2, 5)), " k", v.k, " s", v.stride, " dil", v.dilation, " p", v.below, "/",
@@ -64,9 +65,7 @@ inline Alone alone(Random& random, const LayerSpec& spec, const Extents<5>& in, 
 }
 
 /// What a layer computes, in logical row-major order.
-template <class T> struct Computed {
-  std::vector<T> y, dx, dw, db;
-};
+template <class T> struct Computed { std::vector<T> y, dx, dw, db; };
 
 /// The layer by the plain loops in double on the whole tensors; periodic borders are laid around x first.
 Computed<double> by_definition(const Alone& a);

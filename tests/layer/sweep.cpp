@@ -40,6 +40,12 @@ Alone random_layer(Random& random) {
   default:
     spec = conv(random.pick(1, 4), s);
     if (random.one_in(2)) spec = spec.with_bias();
+    if (random.one_in(3)) { // channels that divide into groups; depthwise among them
+      const int groups = random.pick(2, 4);
+      in[1] = groups * random.in(1, 2);
+      spec.channels = groups * random.pick(1, 2);
+      spec = spec.grouped(groups);
+    }
   }
   return alone(random, spec, in, fused);
 }

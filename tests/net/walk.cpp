@@ -42,6 +42,9 @@ static_assert(is(fault_of(seq(conv(1, window(3).pad(w, 9, 1).periodic()))), Faul
                  8));
 static_assert(is(fault_of(seq(conv(2), relu(), conv(0))), Fault::no_channels, 2));
 static_assert(is(fault_of(seq(to(place(n, rep)), flatten(), dense(-3))), Fault::no_channels, 2));
+static_assert(is(fault_of(seq(conv(6), conv(4).grouped(4))), Fault::conv_groups_do_not_divide, 1));
+static_assert(is(fault_of(seq(conv(6), conv(8).grouped(3))), Fault::conv_groups_do_not_divide, 1));
+static_assert(is(fault_of(seq(conv(6).grouped(0))), Fault::conv_groups_do_not_divide, 0));
 static_assert(is(fault_of(seq(conv(2), flatten())), Fault::flatten_splits_sample, 1));
 static_assert(is(fault_of(seq(conv(2), to(place(n, n)), dense(3))), Fault::dense_without_flatten, 2));
 static_assert(is(fault_of(seq(dropout(0))), Fault::bad_keep_probability, 0));
@@ -76,6 +79,16 @@ static_assert(chain.layers[0].out == Extents<4>{{5, 3, 3, 3}} && chain.layers[2]
 static_assert(chain.layers[0].layout_out == spatial && chain.layers[1].layout_out == place(n, rep));
 static_assert(chain.parameters() == 5 * 2 * 27 + 5 + 10 * 135 + 10);
 static_assert(chain.layers[0].flop == 2.0 * 5 * 2 * 27 * 27 && chain.layers[3].flop == 2.0 * 10 * 135);
+
+// Groups: weights and operations by a factor fewer; 6 channels each by itself, then 6 -> 12 in 3 groups.
+constexpr auto in_groups =
+    walk(seq(conv(6), conv(6).grouped(6).with_bias(), conv(12, window(1)).grouped(3)), cube, spatial);
+static_assert(in_groups.fault == Fault::none);
+static_assert(in_groups.layers[1].weights == Extents<5>{{6, 1, 3, 3, 3}} &&
+              in_groups.layers[1].parameters() == 6 * 27 + 6);
+static_assert(in_groups.layers[1].flop == 2.0 * 6 * 27 * 512);
+static_assert(in_groups.layers[2].weights == Extents<5>{{12, 2, 1, 1, 1}} &&
+              in_groups.layers[2].flop == 2.0 * 24 * 512);
 
 // CosmoFlow by the table of its paper.
 template <int W> constexpr auto cosmoflow_walk = walk(CosmoFlow<W>::net, CosmoFlow<W>::input, CosmoFlow<W>::layout);

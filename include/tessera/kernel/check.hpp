@@ -34,13 +34,15 @@ constexpr Interval taps(const Conv& p, int i, long q) {
 
 inline Extents<5> x_extents(const Conv& p) { return {{p.n, p.ci, p.in[0], p.in[1], p.in[2]}}; }
 inline Extents<5> y_extents(const Conv& p) { return {{p.n, p.co, p.out[0], p.out[1], p.out[2]}}; }
-inline Extents<5> w_extents(const Conv& p) { return {{p.co, p.ci, p.k[0], p.k[1], p.k[2]}}; }
+inline Extents<5> w_extents(const Conv& p) { return {{p.co, p.ci / p.groups, p.k[0], p.k[1], p.k[2]}}; }
 inline Extents<5> x_extents(const Pooling& p) { return {{p.n, p.c, p.in[0], p.in[1], p.in[2]}}; }
 inline Extents<5> y_extents(const Pooling& p) { return {{p.n, p.c, p.out[0], p.out[1], p.out[2]}}; }
 
 /// Throws usage_error unless the numbers of the problem make sense.
 inline void check_problem(const Conv& p) {
   TESSERA_REQUIRE(p.n >= 0 && p.ci >= 0 && p.co >= 0, p.str(), ": negative extents");
+  TESSERA_REQUIRE(p.groups >= 1 && p.ci % p.groups == 0 && p.co % p.groups == 0, p.str(),
+                  ": the channels do not divide into ", p.groups, " groups");
   for (int i = 0; i < 3; ++i) {
     TESSERA_REQUIRE(p.k[i] >= 1 && p.stride[i] >= 1 && p.dilation[i] >= 1, p.str(), ": kernel, stride and dilation of ",
                     "dim ", i, " must be at least 1");

@@ -22,20 +22,25 @@ enum class Activation { none, relu, leaky_relu };
 /// One local convolution, cross-correlation form as in all deep-learning libraries:
 ///   y[n,o,q] = act( b[o] + sum_{i,k} w[o,i,k] * x[n, i, q*stride - below + k*dilation] ),  zero outside the block.
 /// x: (n, ci, in), y: (n, co, out), w: (co, ci, k) stored co,d,h,w,ci; all channels-last.
+/// With groups, output channel o reads only the ci/groups input channels of its group o / (co/groups), and the weights
+/// are (co, ci/groups, k); groups == ci is a depthwise convolution.
 /// Requires out <= (in + below + above - dilation*(k-1) - 1) / stride + 1; rows of x beyond the last window are unread.
 struct Conv {
   long n = 0, ci = 0, co = 0;
   Triple in{}, out{}, k{}, stride{{1, 1, 1}}, dilation{{1, 1, 1}}, below{}, above{};
   Activation act = Activation::none; ///< fused into forward only; its derivative is the caller's business
   double slope = 0;                  ///< of leaky_relu
+  long groups = 1;                   ///< a divisor of ci and of co
   friend bool operator==(const Conv&, const Conv&) = default;
 
   /// Floating-point operations of one pass (forward, backward-data or backward-weights), 2 per multiply-add,
   /// counting taps that fall into the padding as the literature does.
-  double flop() const { return 2.0 * double(n) * double(ci) * double(co) * double(product(k)) * double(product(out)); }
+  double flop() const {
+    return 2.0 * double(n) * double(ci / groups) * double(co) * double(product(k)) * double(product(out));
+  }
   std::string str() const {
     return text("conv ", n, "x", ci, "x", in, " -> ", co, "x", out, ", kernel ", k, ", stride ", stride, ", dilation ",
-                dilation, ", padding ", below, "/", above);
+                dilation, ", padding ", below, "/", above, groups > 1 ? text(", groups ", groups) : "");
   }
 };
 

@@ -44,6 +44,8 @@ template <class F> void for_each_tap(const Conv& p, const F& f) {
     });
 }
 inline Index<5> at(long n, long c, const Index<3>& i) { return {{n, c, i[0], i[1], i[2]}}; }
+/// The first input channel that output channel `o` reads.
+inline long first_input(const Conv& p, long o) { return o / (p.co / p.groups) * (p.ci / p.groups); }
 } // namespace detail
 
 /// y = act(bias + w * x), see Conv. `bias` holds co elements or is null.
@@ -52,11 +54,11 @@ void convolution(const Conv& p, const View<const T, 5>& x, const View<const T, 5
                  const View<T, 5>& y) {
   for_each_index(whole(y.extents), [&](const Index<5>& i) { y[i] = bias ? bias[i[1]] : T{}; });
   detail::for_each_tap(p, [&](long n, const Index<3>& q, const Index<3>& k, const Index<3>& cell) {
-    const T* px = &x[detail::at(n, 0, cell)];
     for (long o = 0; o < p.co; ++o) {
+      const T* px = &x[detail::at(n, detail::first_input(p, o), cell)];
       const T* pw = &w[detail::at(o, 0, k)];
       T sum{};
-      for (long i = 0; i < p.ci; ++i) sum += px[i * x.strides[1]] * pw[i * w.strides[1]];
+      for (long i = 0; i < p.ci / p.groups; ++i) sum += px[i * x.strides[1]] * pw[i * w.strides[1]];
       y[detail::at(n, o, q)] += sum;
     }
   });
@@ -70,11 +72,11 @@ void convolution_backward_data(const Conv& p, const View<const T, 5>& dy, const 
                                const View<T, 5>& dx) {
   fill_block(dx, T{});
   detail::for_each_tap(p, [&](long n, const Index<3>& q, const Index<3>& k, const Index<3>& cell) {
-    T* px = &dx[detail::at(n, 0, cell)];
     for (long o = 0; o < p.co; ++o) {
+      T* px = &dx[detail::at(n, detail::first_input(p, o), cell)];
       const T* pw = &w[detail::at(o, 0, k)];
       const T g = dy[detail::at(n, o, q)];
-      for (long i = 0; i < p.ci; ++i) px[i * dx.strides[1]] += g * pw[i * w.strides[1]];
+      for (long i = 0; i < p.ci / p.groups; ++i) px[i * dx.strides[1]] += g * pw[i * w.strides[1]];
     }
   });
 }
@@ -91,11 +93,11 @@ void convolution_backward_weights(const Conv& p, const View<const T, 5>& x, cons
                                   const View<T, 5>& dw, T* db, Gradient mode) {
   if (mode == Gradient::overwrite) fill_block(dw, T{});
   detail::for_each_tap(p, [&](long n, const Index<3>& q, const Index<3>& k, const Index<3>& cell) {
-    const T* px = &x[detail::at(n, 0, cell)];
     for (long o = 0; o < p.co; ++o) {
+      const T* px = &x[detail::at(n, detail::first_input(p, o), cell)];
       T* pw = &dw[detail::at(o, 0, k)];
       const T g = dy[detail::at(n, o, q)];
-      for (long i = 0; i < p.ci; ++i) pw[i * dw.strides[1]] += g * px[i * x.strides[1]];
+      for (long i = 0; i < p.ci / p.groups; ++i) pw[i * dw.strides[1]] += g * px[i * x.strides[1]];
     }
   });
   if (db) reference::sum_channels<T>(dy, db, mode);

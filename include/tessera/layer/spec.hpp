@@ -37,6 +37,7 @@ struct LayerSpec {
   LayerKind kind{};
   Stencil stencil{};                                 ///< conv, pool
   int channels = 0;                                  ///< conv, dense: of the output
+  int conv_groups = 1;                               ///< conv: input and output channels fall into so many groups
   bool bias = false;                                 ///< conv, dense
   double bias_value = 0;                             ///< what biases start from
   Init init = Init::glorot_uniform;                  ///< conv, dense
@@ -56,6 +57,13 @@ struct LayerSpec {
   constexpr LayerSpec with_bias(double start = 0) const {
     LayerSpec s = *this;
     s.bias = true, s.bias_value = start;
+    return s;
+  }
+  /// conv: output channels see the input channels of their own group only; weights (co, ci/groups, kd, kh, kw).
+  /// .grouped(input channels) is a depthwise convolution.
+  constexpr LayerSpec grouped(int groups) const {
+    LayerSpec s = *this;
+    s.conv_groups = groups;
     return s;
   }
   constexpr LayerSpec initialised(Init how) const {

@@ -319,6 +319,8 @@ template <class Model, class T, class Backend> class Network : public AnyNetwork
                 "tessera: periodic padding is wider than the input; use at most one period");
   static_assert(walked.fault != Fault::no_channels,
                 "tessera: a layer has no channels; give conv(channels) or dense(channels) at least 1");
+  static_assert(walked.fault != Fault::conv_groups_do_not_divide,
+                "tessera: grouped(groups) needs at least 1 group, and divides the input and the output channels");
   static_assert(walked.fault != Fault::flatten_splits_sample,
                 "tessera: flatten needs whole samples on a rank; put to(place(n,...)) with only n and rep before it");
   static_assert(walked.fault != Fault::dense_without_flatten,

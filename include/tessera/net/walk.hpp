@@ -22,6 +22,7 @@ enum class Fault : int {
   window_larger_than_input,
   periodic_padding_too_wide,
   no_channels,
+  conv_groups_do_not_divide,
   flatten_splits_sample,
   dense_without_flatten,
   bad_keep_probability,
@@ -48,6 +49,8 @@ constexpr const char* fault_text(Fault f) {
     return "a window is larger than its padded input; use a smaller kernel, fewer poolings or a larger input";
   case Fault::periodic_padding_too_wide: return "periodic padding is wider than the input; use at most one period";
   case Fault::no_channels: return "a layer has no channels; give conv(channels) or dense(channels) at least 1";
+  case Fault::conv_groups_do_not_divide:
+    return "grouped(groups) needs at least 1 group, and divides the input and the output channels";
   case Fault::flatten_splits_sample:
     return "flatten needs whole samples on a rank; put to(place(n,...)) with only n and rep before it";
   case Fault::dense_without_flatten: return "dense needs 1x1x1 volumes; put flatten() before it";
@@ -130,7 +133,11 @@ constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeI
     if (s.channels < 1) fail(Fault::no_channels);
     slide(s.stencil);
     i.out[0] = s.channels;
-    i.weights = {{s.channels, in[0], s.stencil.d.k, s.stencil.h.k, s.stencil.w.k}};
+    if (s.conv_groups < 1 || in[0] % s.conv_groups != 0 || s.channels % s.conv_groups != 0) {
+      fail(Fault::conv_groups_do_not_divide);
+      break;
+    }
+    i.weights = {{s.channels, in[0] / s.conv_groups, s.stencil.d.k, s.stencil.h.k, s.stencil.w.k}};
     i.biases = s.bias ? s.channels : 0;
     i.flop = 2.0 * double(product(i.weights)) * double(i.out[1] * i.out[2] * i.out[3]);
     break;
