@@ -62,7 +62,7 @@ Computed<double> by_definition(const Alone& a) {
     p.count_padding = a.spec.padding_counts == PaddingCounts::yes;
     for (int i = 0; i < 3; ++i) {
       p.in[i] = xa.e[2 + i], p.out[i] = y.e[2 + i], p.in_origin[i] = around.lo[2 + i], p.global[i] = a.in[2 + i];
-      p.padding[i] = s[i].below, p.periodic[i] = s[i].mode == Padding::periodic;
+      p.padding[i] = s[i].below, p.padding_above[i] = s[i].above, p.periodic[i] = s[i].mode == Padding::periodic;
     }
     kernel::reference::pooling<double>(p, xa.view(), y.view());
     kernel::reference::pooling_backward<double>(p, xa.view(), dy.view(), dxa.view(), a.fused.kind, a.fused.slope);

@@ -43,7 +43,7 @@ struct Alone {
     for (int i = 0; i < 3; ++i) {
       const Window& v = spec.stencil[i];
       s += text("; ", dim_name(dim_at(i + 2, 5)), " k", v.k, " s", v.stride, " dil", v.dilation, " p", v.below, "/",
-                v.above, v.mode == Padding::periodic ? " periodic" : "");
+                v.above, v.mode == Padding::periodic ? " periodic" : "", v.rounding == Rounding::up ? " ceil" : "");
     }
     return s;
   }

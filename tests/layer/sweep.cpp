@@ -21,7 +21,8 @@ Window random_window(Random& random, long& extent) {
   if (random.one_in(4)) {
     v.mode = Padding::periodic;
     v.below = std::min(v.below, static_cast<int>(extent)), v.above = std::min(v.above, static_cast<int>(extent));
-  }
+  } else if (random.one_in(3))
+    v.rounding = Rounding::up;
   while (v.output(extent) < 1) ++extent;
   return v;
 }
@@ -47,7 +48,10 @@ Alone random_layer(Random& random) {
       spec = spec.grouped(groups);
     }
   }
-  return alone(random, spec, in, fused);
+  Alone a = alone(random, spec, in, fused);
+  if (spec.kind == LayerKind::pool && random.one_in(2)) // few different values, so that maxima tie
+    for (double& v : a.x) v = std::round(2 * v);
+  return a;
 }
 
 /// Up to four axes, each of which splits a dim or replicates; several may split one dim.

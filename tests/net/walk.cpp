@@ -40,6 +40,8 @@ static_assert(is(fault_of(seq(conv(2, window(1, 5, 1).dilated(1, 3, 1).pad(h, 1,
 static_assert(is(fault_of(seq(conv(2, window(1, 1, 9)))), Fault::window_larger_than_input, 0, w, 9, 8));
 static_assert(is(fault_of(seq(conv(1, window(3).pad(w, 9, 1).periodic()))), Fault::periodic_padding_too_wide, 0, w, 9,
                  8));
+static_assert(is(fault_of(seq(conv(2), max_pool(window(3).strided(2).pad(1).periodic().ceil()))),
+                 Fault::ceil_without_zeros, 1, d));
 static_assert(is(fault_of(seq(conv(2), relu(), conv(0))), Fault::no_channels, 2));
 static_assert(is(fault_of(seq(to(place(n, rep)), flatten(), dense(-3))), Fault::no_channels, 2));
 static_assert(is(fault_of(seq(conv(6), conv(4).grouped(4))), Fault::conv_groups_do_not_divide, 1));

@@ -42,7 +42,7 @@ private:
       p.in[i] = in.extent(2 + i), p.out[i] = out.extent(2 + i);
       p.in_origin[i] = in.lo[2 + i], p.out_origin[i] = out.lo[2 + i];
       p.global[i] = run_.in().extents()[2 + i];
-      p.padding[i] = s[i].below;
+      p.padding[i] = s[i].below, p.padding_above[i] = s[i].above;
       p.periodic[i] = s[i].mode == Padding::periodic;
     }
     p.count_padding = divisor_ == Divisor::window;

@@ -1,8 +1,8 @@
 // kernel/conv_depthwise.hpp: depthwise convolutions, one input and one output channel a group, all passes.
 //
 // Such a convolution has one multiply-add for each element it loads, so vectors run along the channels, which lie
-// together, and every cell is one chain of multiply-adds in a register. The weights, stored channel by channel, are
-// turned round once a call.
+// together, and the sums of eight cells at a time stay in registers. The weights, stored channel by channel, are turned
+// round once a call.
 //
 // May know: base, kernel/problem.hpp, check.hpp, pointwise.hpp, simd.hpp, workspace.hpp.
 // Example: if (ConvDepthwise<float>::fits(p)) ConvDepthwise<float>(p).forward(x, w, bias, y);
@@ -35,23 +35,32 @@ public:
     check(x, w.extents, View<const T, 5>(y));
     const T* const turned = turn(w);
     with_activation<T>(p_.act, p_.slope, [&](const auto& act) {
-      for_each_cell(y.extents, [&](long n, const Triple& q) {
-        const Interval kd = forward_[0][std::size_t(q[0])], kh = forward_[1][std::size_t(q[1])],
-                       kw = forward_[2][std::size_t(q[2])];
-        const T* const from = at(x, n, {{cell(0, q[0], 0), cell(1, q[1], 0), cell(2, q[2], 0)}});
+      for_each_row(y.extents, [&](long n, long od, long oh) {
+        const Interval kd = forward_[0][std::size_t(od)], kh = forward_[1][std::size_t(oh)];
         const Triple step{
             {p_.dilation[0] * x.strides[2], p_.dilation[1] * x.strides[3], p_.dilation[2] * x.strides[4]}};
-        T* const to = at(y, n, q);
-        for_each_vector([&]<class V>(V, long c) {
-          V sum = bias ? take<V>(bias + c) : V{};
-          for (long d = kd.first; d < kd.last; ++d)
-            for (long h = kh.first; h < kh.last; ++h) {
-              const T* px = from + d * step[0] + h * step[1] + c;
-              const T* pw = turned + (d * p_.k[1] + h) * p_.k[2] * p_.ci + c;
-              for (long k = kw.first; k < kw.last; ++k) sum += take<V>(px + k * step[2]) * take<V>(pw + k * p_.ci);
-            }
-          give(to + c, V(act.value(sum)));
-        });
+        const long next = p_.stride[2] * x.strides[4]; // from one output to the next
+        for_each_tile(
+            p_.out[2], [&](long q) { return forward_[2][std::size_t(q)].size() == p_.k[2]; },
+            [&]<int Many>(Tile<Many>, long ow) {
+              const Interval kw = forward_[2][std::size_t(ow)];
+              const T* const from = at(x, n, {{cell(0, od, 0), cell(1, oh, 0), cell(2, ow, 0)}});
+              T* const to = at(y, n, {{od, oh, ow}});
+              for_each_vector([&]<class V>(V, long c) {
+                V sums[Many];
+                for (V& sum : sums) sum = bias ? take<V>(bias + c) : V{};
+                for (long d = kd.first; d < kd.last; ++d)
+                  for (long h = kh.first; h < kh.last; ++h) {
+                    const T* px = from + d * step[0] + h * step[1] + c;
+                    const T* pw = turned + (d * p_.k[1] + h) * p_.k[2] * p_.ci + c;
+                    for (long k = kw.first; k < kw.last; ++k) {
+                      const V weight = take<V>(pw + k * p_.ci);
+                      for (int j = 0; j < Many; ++j) sums[j] += take<V>(px + k * step[2] + j * next) * weight;
+                    }
+                  }
+                for (int j = 0; j < Many; ++j) give(to + j * y.strides[4] + c, V(act.value(sums[j])));
+              });
+            });
       });
     });
   }
@@ -60,18 +69,24 @@ public:
   void backward_data(const View<const T, 5>& dy, const View<const T, 5>& w, const View<T, 5>& dx) {
     check(View<const T, 5>(dx), w.extents, dy);
     const T* const turned = turn(w);
-    for_each_cell(dx.extents, [&](long n, const Triple& i) {
-      T* const to = at(dx, n, i);
-      for_each_vector([&]<class V>(V, long c) {
-        V sum{};
-        for (const Read& d : reads_[0][std::size_t(i[0])])
-          for (const Read& h : reads_[1][std::size_t(i[1])]) {
-            const T* py = dy.data + n * dy.strides[0] + d.q * dy.strides[2] + h.q * dy.strides[3] + c;
-            const T* pw = turned + (d.k * p_.k[1] + h.k) * p_.k[2] * p_.ci + c;
-            for (const Read& r : reads_[2][std::size_t(i[2])])
-              sum += take<V>(py + r.q * dy.strides[4]) * take<V>(pw + r.k * p_.ci);
-          }
-        give(to + c, sum);
+    for_each_row(dx.extents, [&](long n, long id, long ih) {
+      // At stride 1 the cells away from the borders are read alike, each by the outputs after those of the one before.
+      const auto alike = [&](long i) { return p_.stride[2] == 1 && long(reads_[2][std::size_t(i)].size()) == p_.k[2]; };
+      for_each_tile(p_.in[2], alike, [&]<int Many>(Tile<Many>, long iw) {
+        T* const to = at(dx, n, {{id, ih, iw}});
+        for_each_vector([&]<class V>(V, long c) {
+          V sums[Many]{};
+          for (const Read& d : reads_[0][std::size_t(id)])
+            for (const Read& h : reads_[1][std::size_t(ih)]) {
+              const T* py = dy.data + n * dy.strides[0] + d.q * dy.strides[2] + h.q * dy.strides[3] + c;
+              const T* pw = turned + (d.k * p_.k[1] + h.k) * p_.k[2] * p_.ci + c;
+              for (const Read& r : reads_[2][std::size_t(iw)]) {
+                const V weight = take<V>(pw + r.k * p_.ci);
+                for (int j = 0; j < Many; ++j) sums[j] += take<V>(py + (r.q + j) * dy.strides[4]) * weight;
+              }
+            }
+          for (int j = 0; j < Many; ++j) give(to + j * dx.strides[4] + c, sums[j]);
+        });
       });
     });
   }
@@ -109,11 +124,24 @@ private:
     for (; c + simd_lanes<T> <= p_.ci; c += simd_lanes<T>) f(Simd<T>{}, c);
     for (; c < p_.ci; ++c) f(T{}, c);
   }
-  template <class F> static void for_each_cell(const Extents<5>& e, const F& f) {
+  template <class F> static void for_each_row(const Extents<5>& e, const F& f) {
     for (long n = 0; n < e[0]; ++n)
       for (long d = 0; d < e[2]; ++d)
-        for (long h = 0; h < e[3]; ++h)
-          for (long w = 0; w < e[4]; ++w) f(n, Triple{{d, h, w}});
+        for (long h = 0; h < e[3]; ++h) f(n, d, h);
+  }
+  /// Cells of a row that are computed together, so that each weight is loaded once and sums do not wait for each other.
+  template <int Many> struct Tile {};
+  /// Calls f(Tile<8 or 1>{}, first cell) for a row of `count` cells; the cells of a larger tile are all alike.
+  template <class Alike, class F> static void for_each_tile(long count, const Alike& alike, const F& f) {
+    for (long i = 0; i < count;) {
+      long many = 0;
+      while (many < 8 && i + many < count && alike(i + many)) ++many;
+      if (many == 8)
+        f(Tile<8>{}, i);
+      else
+        f(Tile<1>{}, i);
+      i += many == 8 ? 8 : 1;
+    }
   }
   /// The block's cell that output q sees at tap k.
   long cell(int i, long q, long k) const { return q * p_.stride[i] - p_.below[i] + k * p_.dilation[i]; }

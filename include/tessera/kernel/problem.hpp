@@ -49,20 +49,40 @@ enum class Pool { max, average };
 /// What a backward pass does with the parameter gradients that stand in the target.
 enum class Gradient { overwrite, accumulate };
 
-/// One local pooling. The divisor of `average` is global: the window volume if padding counts, else the number of
-/// window cells inside the *global* tensor. `origin` and `global` place the block in it.
-/// x: (n, c, in), y: (n, c, out). Output q of this block is the global output q + out_origin; its window starts at the
-/// global input (q + out_origin) * stride - padding. Input cell i of the block is the global cell i + in_origin.
+/// One local pooling. The divisor of `average` is global: the window volume if padding counts (without what reaches
+/// beyond the padding, if anything does), else the number of window cells inside the *global* tensor. `origin` and
+/// `global` place the block in it. x: (n, c, in), y: (n, c, out). Output q of this block is the global output q +
+/// out_origin; its window starts at the global input (q + out_origin) * stride - padding. Input cell i of the block is
+/// the global cell i + in_origin.
 struct Pooling {
   Pool kind = Pool::average;
   long n = 0, c = 0;
   Triple in{}, out{}, k{}, stride{{1, 1, 1}}, dilation{{1, 1, 1}};
-  Triple padding{};                 ///< below, of the global problem
-  Triple in_origin{}, out_origin{}; ///< global index of the block's first input and output cell
-  Triple global{};                  ///< global input extents
+  static constexpr long unlimited = long{1} << 48;
+  Triple padding{};                                        ///< below, of the global problem
+  Triple padding_above{{unlimited, unlimited, unlimited}}; ///< above: what lies beyond counts in no divisor
+  Triple in_origin{}, out_origin{};                        ///< global index of the block's first input and output cell
+  Triple global{};                                         ///< global input extents
   bool count_padding = true;
   Flags<3> periodic{}; ///< dims where the block holds wrapped cells beyond the global border
   friend bool operator==(const Pooling&, const Pooling&) = default;
+};
+
+/// How an upsampling finds values between cells.
+enum class Interpolation { nearest, trilinear };
+
+/// One local upsampling: output extents are the input's times `scale`. Nearest: y[q] = x[q / scale]. Trilinear: the
+/// product over dims of linear interpolation at (q + 1/2) / scale - 1/2, or with aligned corners at
+/// q * (global - 1) / (global * scale - 1); beyond the outermost cells their values. Origins and `global` as in
+/// Pooling. x: (n, c, in), y: (n, c, out).
+struct Upsampling {
+  Interpolation kind = Interpolation::nearest;
+  bool align_corners = false;
+  long n = 0, c = 0;
+  Triple in{}, out{}, scale{{1, 1, 1}};
+  Triple in_origin{}, out_origin{}; ///< global index of the block's first input and output cell
+  Triple global{};                  ///< global input extents
+  friend bool operator==(const Upsampling&, const Upsampling&) = default;
 };
 
 /// One local dense layer: y[n,o] = act(b[o] + sum_i w[o,i] x[n,i]); everything row-major and dense.

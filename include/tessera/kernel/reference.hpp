@@ -118,8 +118,8 @@ inline Index<3> cell_of(const Pooling& p, const PoolWindows& w, const Index<3>& 
   for (int i = 0; i < 3; ++i) cell[i] = w.w[i].start + tap[i] * p.dilation[i];
   return cell;
 }
-template <class T> T divisor(const Pooling& p, const PoolWindows& w) {
-  return static_cast<T>(p.count_padding ? product(p.k) : w.taps().volume());
+template <class T> T divisor(const Pooling& p, const Index<3>& q) {
+  return static_cast<T>(counted_cells(p, 0, q[0]) * counted_cells(p, 1, q[1]) * counted_cells(p, 2, q[2]));
 }
 /// The first cell in d,h,w order that holds the maximum of channel c.
 template <class T>
@@ -145,7 +145,7 @@ template <class T> void pooling(const Pooling& p, const View<const T, 5>& x, con
     }
     for_each_index(w.taps(),
                    [&](const Index<3>& tap) { out += x[detail::at(i[0], i[1], detail::cell_of(p, w, tap))]; });
-    out /= detail::divisor<T>(p, w);
+    out /= detail::divisor<T>(p, {{i[2], i[3], i[4]}});
   });
 }
 
@@ -163,7 +163,7 @@ void pooling_backward(const Pooling& p, const View<const T, 5>& x, const View<co
       sum[detail::at(i[0], i[1], detail::first_maximum(p, x, i[0], i[1], w))] += dy[i];
       return;
     }
-    const T share = dy[i] / detail::divisor<T>(p, w);
+    const T share = dy[i] / detail::divisor<T>(p, {{i[2], i[3], i[4]}});
     for_each_index(w.taps(),
                    [&](const Index<3>& tap) { sum[detail::at(i[0], i[1], detail::cell_of(p, w, tap))] += share; });
   });

@@ -67,7 +67,7 @@ private:
       p.in[i] = in.extent(2 + i), p.out[i] = out.extent(2 + i);
       p.in_origin[i] = in.lo[2 + i], p.out_origin[i] = out.lo[2 + i];
       p.global[i] = in_.extents()[2 + i];
-      p.padding[i] = spec_.stencil[i].below;
+      p.padding[i] = spec_.stencil[i].below, p.padding_above[i] = spec_.stencil[i].above;
       p.periodic[i] = spec_.stencil[i].mode == Padding::periodic;
     }
     p.k = spec_.stencil.kernel(), p.stride = spec_.stencil.strides(), p.dilation = spec_.stencil.dilations();

@@ -15,6 +15,10 @@ namespace tessera {
 /// What stands outside the global tensor.
 enum class Padding : int { zeros, periodic };
 
+/// Whether the last window along a dim must fit into the padded input (down), or only begin in the input or the padding
+/// below it (up; PyTorch's ceil_mode).
+enum class Rounding : int { down, up };
+
 /// A half-open interval of global indices.
 struct Interval {
   long lo = 0, hi = 0;
@@ -28,6 +32,7 @@ struct Window {
   int k = 1, stride = 1, dilation = 1;
   int below = 0, above = 0; ///< padding on each side
   Padding mode = Padding::zeros;
+  Rounding rounding = Rounding::down; ///< of the number of outputs
   friend constexpr bool operator==(const Window&, const Window&) = default;
 
   /// The inputs from a window's first to its last: dilation * (k - 1) + 1.
@@ -36,8 +41,13 @@ struct Window {
   /// The number of outputs of `in` inputs; 0 if the window is larger than the padded input.
   constexpr long output(long in) const {
     const long room = in + below + above - span();
-    return room < 0 || in <= 0 ? 0 : room / stride + 1;
+    if (room <= -stride || in <= 0) return 0;
+    const long whole = room < 0 ? 0 : room / stride + 1; // windows that fit; what one more lacks counts as zeros
+    const bool rest = room < 0 || room % stride > 0;
+    return rounding == Rounding::up && rest && whole * stride < in + below ? whole + 1 : whole;
   }
+  /// Only zeros can be had beyond the padding.
+  constexpr bool rounding_fits() const { return rounding == Rounding::down || mode == Padding::zeros; }
   /// The inputs that outputs [lo, hi) read, in global indices; reaches below 0 and past the extent into the padding.
   constexpr Interval reads(Interval out) const {
     if (out.empty()) return {};
@@ -102,6 +112,12 @@ struct Stencil {
     for (int i = 0; i < 3; ++i) s[i].mode = mode;
     return s;
   }
+  /// With one more output where strides leave a rest; see Rounding.
+  constexpr Stencil ceil() const {
+    Stencil s = *this;
+    for (int i = 0; i < 3; ++i) s[i].rounding = Rounding::up;
+    return s;
+  }
   constexpr Stencil periodic() const { return padded_with(Padding::periodic); }
 
   constexpr bool valid() const { return d.valid() && h.valid() && w.valid(); }
@@ -132,6 +148,7 @@ inline void require_fits(const Stencil& s, const Index<3>& in, const std::string
     TESSERA_REQUIRE(x.valid(), what, ": dim ", name, " has kernel ", x.k, ", stride ", x.stride, ", dilation ",
                     x.dilation, ", padding ", x.below, "/", x.above,
                     "; kernel, stride and dilation must be at least 1 and padding at least 0");
+    TESSERA_REQUIRE(x.rounding_fits(), what, ": dim ", name, ": ceil() needs padding with zeros");
     TESSERA_REQUIRE(in[i] <= 0 || x.output(in[i]) > 0, what, ": dim ", name, ": the window spans ", x.span(),
                     " (kernel ", x.k, ", dilation ", x.dilation, ") but the input has size ", in[i], " with padding ",
                     x.below, "/", x.above, "; use a smaller kernel or dilation, or more padding");

@@ -317,6 +317,7 @@ template <class Model, class T, class Backend> class Network : public AnyNetwork
       "tessera: a window is larger than its padded input; use a smaller kernel, fewer poolings or a larger input");
   static_assert(walked.fault != Fault::periodic_padding_too_wide,
                 "tessera: periodic padding is wider than the input; use at most one period");
+  static_assert(walked.fault != Fault::ceil_without_zeros, "tessera: ceil() needs padding with zeros");
   static_assert(walked.fault != Fault::no_channels,
                 "tessera: a layer has no channels; give conv(channels) or dense(channels) at least 1");
   static_assert(walked.fault != Fault::conv_groups_do_not_divide,

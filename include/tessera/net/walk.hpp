@@ -21,6 +21,7 @@ enum class Fault : int {
   bad_window,
   window_larger_than_input,
   periodic_padding_too_wide,
+  ceil_without_zeros,
   no_channels,
   conv_groups_do_not_divide,
   flatten_splits_sample,
@@ -48,6 +49,8 @@ constexpr const char* fault_text(Fault f) {
   case Fault::window_larger_than_input:
     return "a window is larger than its padded input; use a smaller kernel, fewer poolings or a larger input";
   case Fault::periodic_padding_too_wide: return "periodic padding is wider than the input; use at most one period";
+  case Fault::ceil_without_zeros:
+    return "ceil() needs padding with zeros: nothing else is known beyond the padding";
   case Fault::no_channels: return "a layer has no channels; give conv(channels) or dense(channels) at least 1";
   case Fault::conv_groups_do_not_divide:
     return "grouped(groups) needs at least 1 group, and divides the input and the output channels";
@@ -121,6 +124,7 @@ constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeI
     if (!st.valid()) return fail(Fault::bad_window);
     for (int k = 0; k < 3; ++k) {
       const Dim dim = static_cast<Dim>(k + 2);
+      if (!st[k].rounding_fits()) fail(Fault::ceil_without_zeros, dim);
       if (st[k].mode == Padding::periodic && (st[k].below > in[k + 1] || st[k].above > in[k + 1]))
         fail(Fault::periodic_padding_too_wide, dim, st[k].below > st[k].above ? st[k].below : st[k].above, in[k + 1]);
       i.out[k + 1] = st[k].output(in[k + 1]);
