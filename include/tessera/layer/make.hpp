@@ -5,10 +5,12 @@
 #pragma once
 
 #include <tessera/layer/conv.hpp>
+#include <tessera/layer/global_pool.hpp>
 #include <tessera/layer/join.hpp>
 #include <tessera/layer/local.hpp>
 #include <tessera/layer/normalise.hpp>
 #include <tessera/layer/pool.hpp>
+#include <tessera/layer/upsample.hpp>
 
 namespace tessera {
 
@@ -22,6 +24,8 @@ std::unique_ptr<Layer<T, typename Backend::space>> make_layer(const LayerSpec& s
   switch (spec.kind) {
   case LayerKind::conv: return std::make_unique<ConvLayer<T, Backend>>(spec, fused, grid, in, out);
   case LayerKind::pool: return std::make_unique<PoolLayer<T, Backend>>(spec, grid, in, out);
+  case LayerKind::global_pool: return std::make_unique<GlobalPoolLayer<T, Backend>>(spec, grid, in);
+  case LayerKind::upsample: return std::make_unique<UpsampleLayer<T, Backend>>(spec, grid, in, out);
   case LayerKind::activation: return std::make_unique<ActivationLayer<T, Backend>>(spec, box);
   case LayerKind::dropout: return std::make_unique<DropoutLayer<T, Backend>>(spec, grid, in);
   case LayerKind::redistribute: return std::make_unique<RedistributeLayer<T, Backend>>(grid, in, out);

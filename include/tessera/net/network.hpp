@@ -322,6 +322,7 @@ template <class Model, class T, class Backend> class Network : public AnyNetwork
                 "tessera: a layer has no channels; give conv(channels) or dense(channels) at least 1");
   static_assert(walked.fault != Fault::conv_groups_do_not_divide,
                 "tessera: grouped(groups) needs at least 1 group, and divides the input and the output channels");
+  static_assert(walked.fault != Fault::bad_scale, "tessera: upsample(scale) needs scales of at least 1");
   static_assert(walked.fault != Fault::flatten_splits_sample,
                 "tessera: flatten needs whole samples on a rank; put to(place(n,...)) with only n and rep before it");
   static_assert(walked.fault != Fault::dense_without_flatten,

@@ -24,6 +24,7 @@ enum class Fault : int {
   ceil_without_zeros,
   no_channels,
   conv_groups_do_not_divide,
+  bad_scale,
   flatten_splits_sample,
   dense_without_flatten,
   bad_keep_probability,
@@ -49,11 +50,11 @@ constexpr const char* fault_text(Fault f) {
   case Fault::window_larger_than_input:
     return "a window is larger than its padded input; use a smaller kernel, fewer poolings or a larger input";
   case Fault::periodic_padding_too_wide: return "periodic padding is wider than the input; use at most one period";
-  case Fault::ceil_without_zeros:
-    return "ceil() needs padding with zeros: nothing else is known beyond the padding";
+  case Fault::ceil_without_zeros: return "ceil() needs padding with zeros: nothing else is known beyond the padding";
   case Fault::no_channels: return "a layer has no channels; give conv(channels) or dense(channels) at least 1";
   case Fault::conv_groups_do_not_divide:
     return "grouped(groups) needs at least 1 group, and divides the input and the output channels";
+  case Fault::bad_scale: return "upsample(scale) needs scales of at least 1";
   case Fault::flatten_splits_sample:
     return "flatten needs whole samples on a rank; put to(place(n,...)) with only n and rep before it";
   case Fault::dense_without_flatten: return "dense needs 1x1x1 volumes; put flatten() before it";
@@ -146,6 +147,18 @@ constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeI
     i.flop = 2.0 * double(product(i.weights)) * double(i.out[1] * i.out[2] * i.out[3]);
     break;
   case LayerKind::pool: slide(s.stencil); break;
+  case LayerKind::global_pool: // the ranks that split the volume all hold the result
+    i.out = {{in[0], 1, 1, 1}};
+    for (int a = 0; a < layout.axes; ++a)
+      if (layout[a].splits(Dim::d) || layout[a].splits(Dim::h) || layout[a].splits(Dim::w))
+        i.layout_out[a] = Placement(Placement::Kind::rep);
+    break;
+  case LayerKind::upsample:
+    for (int k = 0; k < 3; ++k) {
+      if (s.scales()[k] < 1) fail(Fault::bad_scale, static_cast<Dim>(k + 2));
+      i.out[k + 1] = in[k + 1] * s.scales()[k];
+    }
+    break;
   case LayerKind::user:
     slide(s.stencil);
     if (s.user < 0) fail(Fault::unknown_layer);
@@ -270,17 +283,26 @@ constexpr Index<3> reduction(const LayerSpec& s) {
   return slides ? s.stencil.strides() : Index<3>{{1, 1, 1}};
 }
 
+/// By how much a layer makes them larger.
+constexpr Index<3> enlargement(const LayerSpec& s) {
+  return s.kind == LayerKind::upsample ? s.scales() : Index<3>{{1, 1, 1}};
+}
+
 /// What block boundaries at the input of layer `first` should be multiples of, per spatial dim, so that they stay
-/// aligned along every path up to the next redistribution: the products of the strides.
+/// aligned along every path up to the next redistribution: the products of the strides, less what layers that enlarge
+/// volumes bring in themselves.
 inline Index<3> stride_quantum(std::span<const LayerSpec> layers, std::size_t first = 0) {
   Index<3> quantum{{1, 1, 1}};
-  std::vector<Index<3>> reduced(layers.size() + 1); // per edge, against edge `first`; 0: not derived from it
-  reduced[first] = quantum;
+  // Per edge, against edge `first`, as fractions in lowest terms; 0: not derived from it.
+  std::vector<Index<3>> reduced(layers.size() + 1), enlarged(reduced);
+  reduced[first] = enlarged[first] = quantum;
   for (std::size_t k = first; k < layers.size(); ++k) {
     const Index<3> in = reduced[std::size_t(source(k, layers[k].from))];
-    if (in[0] == 0 || layers[k].kind == LayerKind::redistribute) continue;
+    if (in[0] == 0 || layers[k].kind == LayerKind::redistribute || layers[k].kind == LayerKind::global_pool) continue;
+    const Index<3> by = enlarged[std::size_t(source(k, layers[k].from))];
     for (int i = 0; i < 3; ++i) {
-      reduced[k + 1][i] = in[i] * reduction(layers[k])[i];
+      const long smaller = in[i] * reduction(layers[k])[i], larger = by[i] * enlargement(layers[k])[i];
+      reduced[k + 1][i] = smaller / std::gcd(smaller, larger), enlarged[k + 1][i] = larger / std::gcd(smaller, larger);
       quantum[i] = std::lcm(quantum[i], reduced[k + 1][i]);
     }
   }
