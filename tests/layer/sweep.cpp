@@ -13,7 +13,7 @@ constexpr std::uint64_t seed = 20240229;
 Window random_window(Random& random, long& extent) {
   Window v;
   v.k = random.pick(1, 5);
-  v.stride = random.pick(1, 3);
+  v.stride = random.pick(1, 5);
   v.dilation = random.one_in(3) ? random.pick(2, 3) : 1;
   const int most = static_cast<int>(v.span());
   v.below = random.pick(0, most), v.above = random.pick(0, most);

@@ -106,10 +106,10 @@ TEST_CASE("operators: blocks divided by a pooling and multiplied by an upsamplin
     const AnyGrid grid(c, {1, c.size(), 1, 1});
     Oracle net(grid, describe(u_shape, {.c = 2, .d = 24, .h = 8, .w = 4}, over_ndhw), {.batch = 1});
     int joins = 0;
-    for (const auto& [name, t] : net.traffic())
-      if (name.ends_with("concat")) {
+    for (const auto& layer : net.traffic())
+      if (layer.first.ends_with("concat")) {
         ++joins;
-        CHECK_MESSAGE(t.forward.messages + t.backward.messages == 0, name);
+        CHECK_MESSAGE(layer.second.forward.messages + layer.second.backward.messages == 0, layer.first);
       }
     CHECK(joins == 2);
   });
