@@ -107,7 +107,8 @@ constexpr Blend blend_of(const Upsampling& p, int i, long q) {
   const long last = cells * scale - 1;
   const long at = p.align_corners ? q * (cells - 1) : std::max(0L, 2 * q + 1 - scale);
   const long of = p.align_corners ? std::max(1L, last) : 2 * scale;
-  return {at / of, std::min(at / of + (at % of > 0 ? 1 : 0), cells - 1), at % of, of};
+  if (at % of == 0 || at / of >= cells - 1) return {at / of, at / of, 0, 1};
+  return {at / of, at / of + 1, at % of, of};
 }
 /// Throws usage_error unless the block holds every cell that its outputs are made of.
 inline void check_problem(const Upsampling& p) {

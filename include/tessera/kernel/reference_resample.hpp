@@ -55,7 +55,8 @@ template <class T> void upsampling_backward(const Upsampling& p, const View<cons
 }
 
 /// For each sample and channel of the block that begins at cell `origin` of a volume `global`: the maximum, and the
-/// number of the first cell that holds it; of an empty block the lowest number, and no_cell. Both arrays hold n * c.
+/// number of the first cell that holds it; of an empty block minus infinity, and no_cell. What is not a number is no
+/// maximum. Both arrays hold n * c.
 template <class T>
 void volume_maxima(const View<const T, 5>& x, const Triple& origin, const Triple& global, T* best,
                    std::int64_t* where) {
@@ -63,7 +64,7 @@ void volume_maxima(const View<const T, 5>& x, const Triple& origin, const Triple
     best[k] = -std::numeric_limits<T>::infinity(), where[k] = no_cell;
   for_each_index(whole(x.extents), [&](const Index<5>& i) { // in d,h,w order within each sample and channel
     const long k = i[0] * x.extents[1] + i[1];
-    if (where[k] != no_cell && !(x[i] > best[k])) return;
+    if (!(x[i] > best[k]) && !(where[k] == no_cell && x[i] == best[k])) return;
     best[k] = x[i];
     where[k] = cell_number(Triple{{i[2], i[3], i[4]}} + origin, global);
   });

@@ -55,23 +55,85 @@ template <class T> void check_upsampling(const Upsampling& p, const View<const T
   TESSERA_REQUIRE((x.strides[1] == 1 && y.strides[1] == 1) || p.c == 1,
                   "upsampling: channels must be contiguous, strides of x ", x.strides, ", of y ", y.strides);
 }
-/// Blends along w, in cells of the block.
+/// Blends along w, in cells of the block, and the other way round: the outputs that hear a cell, and how much of it.
 template <class T> struct Along {
   Blend* blends;
-  T* row;
+  T *row, *share;
+  long* first; // cell i is heard by the outputs first[i] to first[i] + heard[i] - 1, by share[i * most] onwards
+  long* heard;
+  long most;
   Along(Carver& carver, const Upsampling& p)
-      : blends(carver.take<Blend>(p.out[2])), row(carver.take<T>(p.in[2] * p.c)) {}
+      : blends(carver.take<Blend>(p.out[2])), row(carver.take<T>(p.in[2] * p.c)),
+        share(carver.take<T>(p.in[2] * most_heard(p))), first(carver.take<long>(p.in[2])),
+        heard(carver.take<long>(p.in[2])), most(most_heard(p)) {}
+  /// Blends of all outputs of the block at most, and a cell is in those of two cells' length on each side.
+  static long most_heard(const Upsampling& p) { return std::min(p.out[2], 4 * p.scale[2] + 4); }
 };
 template <class T> Along<T> along_rows(const Upsampling& p) {
   Carver counter;
   Along<T>(counter, p);
   Carver carver(workspace(counter.used()));
   Along<T> a(carver, p);
+  std::fill_n(a.heard, p.in[2], 0L);
   for (long w = 0; w < p.out[2]; ++w) {
-    a.blends[w] = blend_of(p, 2, w + p.out_origin[2]);
-    a.blends[w].first -= p.in_origin[2], a.blends[w].second -= p.in_origin[2];
+    Blend& b = a.blends[w] = blend_of(p, 2, w + p.out_origin[2]);
+    b.first -= p.in_origin[2], b.second -= p.in_origin[2];
+    const T t = static_cast<T>(b.part) / static_cast<T>(b.of);
+    const auto hears = [&](long i, T share) {
+      if (a.heard[i] == 0) a.first[i] = w;
+      a.share[i * a.most + a.heard[i]++] = share;
+    };
+    hears(b.first, T{1} - t);
+    if (b.part != 0) hears(b.second, t);
   }
   return a;
+}
+/// The blend of rows of the block: where it lies if it is one of them, else in `row`.
+template <class T> const T* blended(const WeightedRows& from, const View<const T, 5>& x, long n, T* row) {
+  const long c = x.extents[1], cells = x.extents[4];
+  const auto at = [&](int k) {
+    return x.data + n * x.strides[0] + from.rows[k].d * x.strides[2] + from.rows[k].h * x.strides[3];
+  };
+  const auto weight = [&](int k) { return static_cast<T>(from.rows[k].weight); };
+  const bool dense = x.strides[4] == c || cells == 1;
+  if (from.count == 1 && dense) return at(0);
+  const long pieces = dense ? 1 : cells, count = dense ? cells * c : c, step = dense ? 0 : x.strides[4];
+  for (long w = 0; w < pieces; ++w) {
+    const long o = w * step;
+    if (from.count == 1)
+      std::copy_n(at(0) + o, count, row + w * c);
+    else if (from.count == 2)
+      map_elements<T>(
+          row + w * c, count, [a = weight(0), b = weight(1)](auto u, auto v) { return a * u + b * v; }, at(0) + o,
+          at(1) + o);
+    else
+      map_elements<T>(
+          row + w * c, count,
+          [a = weight(0), b = weight(1), e = weight(2), f = weight(3)](auto s, auto t, auto u, auto v) {
+            return a * s + b * t + (e * u + f * v);
+          },
+          at(0) + o, at(1) + o, at(2) + o, at(3) + o);
+  }
+  return row;
+}
+/// row = what the cells of a row get from a row of output gradients `g` whose cells are `step` apart.
+template <class T> void gather_row(const Upsampling& p, const Along<T>& s, const T* g, long step) {
+  for (long i = 0; i < p.in[2]; ++i) {
+    const T* const from = g + (s.heard[i] ? s.first[i] : 0) * step;
+    const T* const share = s.share + i * s.most;
+    T* const to = s.row + i * p.c;
+    long c = 0;
+    for (; c + simd_lanes<T> <= p.c; c += simd_lanes<T>) {
+      Simd<T> sum{};
+      for (long k = 0; k < s.heard[i]; ++k) sum += load(from + k * step + c) * share[k];
+      store(to + c, sum);
+    }
+    for (; c < p.c; ++c) {
+      T sum{};
+      for (long k = 0; k < s.heard[i]; ++k) sum += from[k * step + c] * share[k];
+      to[c] = sum;
+    }
+  }
 }
 
 } // namespace detail
@@ -85,21 +147,17 @@ template <class T> void upsample_forward(const Upsampling& p, const View<const T
     for (long d = 0; d < p.out[0]; ++d)
       for (long h = 0; h < p.out[1]; ++h) {
         const detail::WeightedRows from(p, d, h);
-        std::fill_n(s.row, p.in[2] * p.c, T{});
-        for (int k = 0; k < from.count; ++k)
-          detail::for_each_part_of_row(x, n, from.rows[k].d, from.rows[k].h, [&](const T* px, long at, long count) {
-            detail::accumulate(px, static_cast<T>(from.rows[k].weight), s.row + at, count);
-          });
+        const T* const row = detail::blended(from, x, n, s.row);
         T* to = y.data + n * y.strides[0] + d * y.strides[2] + h * y.strides[3];
         for (long w = 0; w < p.out[2]; ++w, to += y.strides[4]) {
           const Blend& b = s.blends[w];
           const T t = static_cast<T>(b.part) / static_cast<T>(b.of), rest = T{1} - t;
           if (b.part == 0)
-            std::copy_n(s.row + b.first * p.c, p.c, to);
+            std::copy_n(row + b.first * p.c, p.c, to);
           else
             map_elements<T>(
-                to, p.c, [t, rest](auto u, auto v) { return rest * u + t * v; }, s.row + b.first * p.c,
-                s.row + b.second * p.c);
+                to, p.c, [t, rest](auto u, auto v) { return rest * u + t * v; }, row + b.first * p.c,
+                row + b.second * p.c);
         }
       }
 }
@@ -113,14 +171,7 @@ template <class T> void upsample_backward(const Upsampling& p, const View<const 
   for (long n = 0; n < p.n; ++n)
     for (long d = 0; d < p.out[0]; ++d)
       for (long h = 0; h < p.out[1]; ++h) {
-        std::fill_n(s.row, p.in[2] * p.c, T{});
-        const T* g = dy.data + n * dy.strides[0] + d * dy.strides[2] + h * dy.strides[3];
-        for (long w = 0; w < p.out[2]; ++w, g += dy.strides[4]) {
-          const Blend& b = s.blends[w];
-          const T t = static_cast<T>(b.part) / static_cast<T>(b.of);
-          detail::accumulate(g, T{1} - t, s.row + b.first * p.c, p.c);
-          if (b.part != 0) detail::accumulate(g, t, s.row + b.second * p.c, p.c);
-        }
+        detail::gather_row(p, s, dy.data + n * dy.strides[0] + d * dy.strides[2] + h * dy.strides[3], dy.strides[4]);
         const detail::WeightedRows to(p, d, h);
         for (int k = 0; k < to.count; ++k)
           detail::for_each_part_of_row(dx, n, to.rows[k].d, to.rows[k].h, [&](T* px, long at, long count) {
@@ -137,15 +188,24 @@ void volume_maxima(const View<const T, 5>& x, const Triple& origin, const Triple
   if (x.strides[1] != 1 && c > 1) return reference::volume_maxima(x, origin, global, best, where);
   std::fill_n(best, x.extents[0] * c, -std::numeric_limits<T>::infinity());
   std::fill_n(where, x.extents[0] * c, no_cell);
-  for_each_index(whole(Extents<4>{{x.extents[0], x.extents[2], x.extents[3], x.extents[4]}}), [&](const Index<4>& i) {
-    const T* const from = &x(i[0], 0, i[1], i[2], i[3]);
-    T* const b = best + i[0] * c;
-    std::int64_t* const at = where + i[0] * c;
-    const std::int64_t number = cell_number(Triple{{i[1], i[2], i[3]}} + origin, global);
+  T* const most = reinterpret_cast<T*>(workspace(std::size_t(c) * sizeof(T)));
+  for_each_index(whole(Extents<3>{{x.extents[0], x.extents[2], x.extents[3]}}), [&](const Index<3>& i) {
+    const T* const row = x.data + i[0] * x.strides[0] + i[1] * x.strides[2] + i[2] * x.strides[3];
+    std::fill_n(most, c, -std::numeric_limits<T>::infinity());
+    for (long w = 0; w < x.extents[4]; ++w)
+      map_elements<T>(
+          most, c, [](auto a, auto b) { return b > a ? b : a; }, most, row + w * x.strides[4]);
+    // Rarely better than what was found so far: only then its place is looked for.
     for (long k = 0; k < c; ++k) {
-      const bool better = from[k] > b[k] || at[k] == no_cell;
-      b[k] = better ? from[k] : b[k];
-      at[k] = better ? number : at[k];
+      T& b = best[i[0] * c + k];
+      std::int64_t& at = where[i[0] * c + k];
+      if (!(most[k] > b) && at != no_cell) continue;
+      for (long w = 0; w < x.extents[4]; ++w)
+        if (row[w * x.strides[4] + k] == most[k]) {
+          b = most[k];
+          at = cell_number(Triple{{i[1], i[2], w}} + origin, global);
+          break;
+        }
     }
   });
 }
