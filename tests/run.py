@@ -23,7 +23,7 @@ RANKS = (2, 3, 4, 6, 8)
 PARALLEL = ("comm", "tensor", "move", "expr", "layer", "net", "train", "io", "examples")
 # Whole programs, each with the program of the build that it needs.
 PROGRAMS = {"ends": "tests/ends", "cosmoflow": "examples/cosmoflow"}
-STRUCTURE = ("layering", "house", "headers", "compile_fail", "docs", "package")
+STRUCTURE = ("layering", "house", "headers", "device_code", "compile_fail", "docs", "package")
 SUMMARY = re.compile(r"^tessera-tests: (\S+) ranks=(\d+) cases=(\d+)/(\d+)\b", re.MULTILINE)
 
 

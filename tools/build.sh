@@ -12,7 +12,7 @@ sources=$(cd "$root" && find tests examples bench -name '*.cpp' | LC_ALL=C sort)
 if [ ! -f "$build/build.ninja" ]; then
   rm -rf "$build/meson-private" "$build/meson-info" # of a configuration that was interrupted
   # shellcheck disable=SC2086 # TESSERA_SETUP is a list
-  meson setup "$build" "$root" -Dhdf5=enabled -Donednn=enabled -Dfftw=enabled -Dtests=enabled -Dexamples=enabled \
+  meson setup "$build" "$root" -Dhdf5=enabled -Donednn=enabled -Dnifti=enabled -Dfftw=enabled -Dtests=enabled -Dexamples=enabled \
     -Dbench=enabled ${TESSERA_SETUP:-}
 elif [ "$sources" != "$(cat "$build/sources.txt" 2> /dev/null)" ]; then
   meson setup --reconfigure "$build" "$root"

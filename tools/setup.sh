@@ -5,6 +5,7 @@ set -eu
 
 packages="g++ meson ninja-build pkg-config python3
   libopenmpi-dev openmpi-bin libboost-mpi-dev libboost-serialization-dev libhdf5-openmpi-dev libdnnl-dev
+  libniftiio-dev libnifti2-dev libznz-dev
   libfftw3-dev libcli11-dev nlohmann-json3-dev doctest-dev libbenchmark-dev gnuplot-nox"
 
 if ! command -v dpkg-query > /dev/null; then

@@ -34,9 +34,16 @@ template <class T, class F> void check_equal(const F& f) {
   CHECK(distance(got.v, expected.v) <= 4 * double(std::numeric_limits<T>::epsilon()));
 }
 
+struct Parabola {
+  template <class V> V value(V v) const { return v * v; }
+  template <class V> V derivative(V v) const { return 2 * v; }
+};
+
 template <class T> void check_all() {
   using kernel::Activation;
-  for (const auto& [kind, slope] : {std::pair{Activation::none, 0.0}, {Activation::relu, 0.0}, {Activation::leaky_relu, 0.1}}) {
+  for (const auto& [kind, slope] :
+       {std::pair{Activation::none, 0.0}, {Activation::relu, 0.0}, {Activation::leaky_relu, 0.1}, {Activation::elu, 0.7},
+        {Activation::sigmoid, 0.0}, {Activation::tanh, 0.0}}) {
     check_equal<T>([&, k = kind, s = slope](auto b, Field<T>& x, Field<T>& y) {
       decltype(b)::template activation_forward<T>(k, s, View<const T, 5>(x.part()), y.part());
     });
@@ -48,6 +55,28 @@ template <class T> void check_all() {
         decltype(b)::template fill_channels<T>(y.part(), biased ? x.v.data() : nullptr, k, s);
       });
   }
+  for (const auto function : {kernel::Pointwise::gelu, kernel::Pointwise::gelu_tanh, kernel::Pointwise::silu}) {
+    check_equal<T>([&](auto b, Field<T>& x, Field<T>& y) {
+      decltype(b)::template pointwise_forward<T>(function, View<const T, 5>(x.part()), y.part());
+    });
+    check_equal<T>([&](auto b, Field<T>& x, Field<T>& y) { // the gradient takes the place of what is to be multiplied
+      decltype(b)::template pointwise_backward<T>(function, View<const T, 5>(x.part()), View<const T, 5>(y.part()),
+                                                  y.part());
+    });
+  }
+  check_equal<T>([](auto b, Field<T>& x, Field<T>& y) {
+    decltype(b)::template function_forward<T>(Parabola{}, View<const T, 5>(x.part()), y.part());
+  });
+  check_equal<T>([](auto b, Field<T>& x, Field<T>& y) {
+    decltype(b)::template function_backward<T>(Parabola{}, View<const T, 5>(x.part()), View<const T, 5>(y.part()),
+                                               y.part());
+  });
+  check_equal<T>([](auto b, Field<T>& x, Field<T>& y) {
+    decltype(b)::template softmax<T>(View<const T, 5>(x.part()), y.part());
+  });
+  check_equal<T>([](auto b, Field<T>& x, Field<T>& y) {
+    decltype(b)::template softmax_backward<T>(View<const T, 5>(x.part()), View<const T, 5>(y.part()), y.part());
+  });
   check_equal<T>([](auto b, Field<T>& x, Field<T>& y) {
     decltype(b)::template sum_channels<T>(View<const T, 5>(x.part()), y.v.data());
     for (T& v : y.v) v /= 16; // sums of 48 numbers

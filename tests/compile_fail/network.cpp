@@ -9,6 +9,11 @@
 // expect(VOLUME): dense needs 1x1x1 volumes; put flatten\(\) before it
 // expect(KEEP): dropout\(keep\) needs 0 < keep <= 1
 // expect(SLOPE): leaky_relu\(slope\) needs slope >= 0
+// expect(ALPHA): elu\(alpha\) needs alpha >= 0
+// expect(NORM): a normalisation needs epsilon > 0, batch_norm 0 < momentum <= 1
+// expect(GROUPS): group_norm\(groups\) needs at least one group, and groups that divide the channels
+// expect(ONE_VALUE): a group of one value per sample has no variance
+// expect(NO_AXIS): batch_norm takes statistics over a grid axis that the layout does not place
 // expect(AXES): to\(place\(...\)\) places another number of grid axes than the network's layout
 // expect(SUM): activations cannot be a pending sum; use rep or a split
 // expect(CHANNEL): channels cannot be split here; split n, d, h or w
@@ -45,6 +50,16 @@ struct Model {
   static constexpr auto net = seq(conv(2), dropout(0));
 #elif defined(SLOPE)
   static constexpr auto net = seq(conv(2), leaky_relu(-1));
+#elif defined(ALPHA)
+  static constexpr auto net = seq(conv(2), elu(-0.5));
+#elif defined(NORM)
+  static constexpr auto net = seq(conv(2), batch_norm({.momentum = 0}));
+#elif defined(GROUPS)
+  static constexpr auto net = seq(conv(6), group_norm(4));
+#elif defined(ONE_VALUE)
+  static constexpr auto net = seq(max_pool(8), instance_norm());
+#elif defined(NO_AXIS)
+  static constexpr auto net = seq(conv(2), batch_norm({.over = grid_axes(2)}));
 #elif defined(AXES)
   static constexpr auto net = seq(conv(2), to(place(n)));
 #elif defined(SUM)

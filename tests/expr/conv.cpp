@@ -41,8 +41,8 @@ struct Oracle {
         bool inside = true;
         for (int k = 0; k < 3; ++k) {
           long p = o[2 + k] * s[k].stride - s[k].below + t[1 + k] * s[k].dilation;
-          if (s[k].mode == Padding::periodic) p = (p % in[2 + k] + in[2 + k]) % in[2 + k];
-          inside = inside && p >= 0 && p < in[2 + k];
+          p = test::cell_at(p, in[2 + k], s[k].mode);
+          inside = inside && p >= 0;
           i[2 + k] = p;
         }
         if (!inside) return;
@@ -117,6 +117,23 @@ TEST_CASE("conv: outputs and all gradients equal plain loops on every grid") {
   check_grids<double, spatial, window(3, 2, 1).pad(1, 2).strided(2, 1, 3).dilated(1, 2, 1)>({{1, 2, 7, 6, 5}}, 2);
   check_grids<double, spatial, window(3).same().periodic()>({{1, 1, 4, 3, 5}}, 2);
   check_grids<float, spatial, window(3).same()>({{2, 2, 6, 4, 5}}, 3);
+}
+
+TEST_CASE("conv: reflect, replicate and sides of their own: outputs and all gradients on every grid") {
+  check_grids<double, spatial, window(3).same().padded_with(Padding::reflect)>({{1, 2, 6, 5, 4}}, 2);
+  check_grids<double, spatial, window(5, 4, 3).pad(3).padded_with(Padding::replicate)>({{2, 1, 4, 3, 5}}, 2);
+  check_grids<double, samples,
+              window(3, 2, 1)
+                  .pad(1, 2)
+                  .strided(2, 1, 3)
+                  .dilated(1, 2, 1)
+                  .padded_with(Padding::reflect)
+                  .padded_with(Dim::h, Padding::zeros, Padding::replicate)>({{2, 2, 7, 6, 5}}, 2);
+  check_grids<float, spatial,
+              window(3)
+                  .same()
+                  .padded_with(Dim::d, Padding::replicate, Padding::periodic)
+                  .padded_with(Dim::w, Padding::reflect, Padding::zeros)>({{1, 2, 6, 4, 5}}, 3);
 }
 
 TEST_CASE("conv: k=5 s=2 p=2, depth 17 over 3, balanced and in blocks of 5,6,6; stride 3 as well") {
@@ -304,8 +321,13 @@ TEST_CASE("conv: with pointwise work around it, into itself, twice in one expres
   });
 }
 
-TEST_CASE("conv: <conv(x), y> = <x, adjoint(y)> over grids, padding periodic in all dims") {
-  constexpr Stencil s = window(3, 4, 2).pad(2, 1).strided(1, 2, 1).periodic();
+TEST_CASE("conv: <conv(x), y> = <x, adjoint(y)> over grids, padding of every mode but zeros") {
+  constexpr Stencil s = window(3, 4, 2)
+                            .pad(2, 1)
+                            .strided(1, 2, 1)
+                            .periodic()
+                            .padded_with(h, Padding::reflect)
+                            .padded_with(w, Padding::replicate, Padding::reflect);
   on_ranks([](const Communicator& world) {
     for (const auto& sizes : test::factorisations(world.size(), 3)) {
       const Grid<3> grid(world, test::sizes_of(sizes));
@@ -373,6 +395,58 @@ TEST_CASE("pooling: all -5, k=3 s=2 p=1: no zero from the padding; averages by b
       };
       check.template operator()<spatial>();
       check.template operator()<place(n, c, d)>();
+    }
+  });
+}
+
+TEST_CASE("pooling: stored padding holds values that can win and count, on every grid") {
+  constexpr Stencil s = window(3)
+                            .pad(2, 1)
+                            .strided(2, 1, 2)
+                            .padded_with(Padding::reflect)
+                            .padded_with(Dim::h, Padding::replicate)
+                            .padded_with(Dim::w, Padding::periodic, Padding::zeros);
+  const Extents<5> e{{1, 2, 5, 3, 4}};
+  const Index<3> o = s.output({{5, 3, 4}});
+  const Extents<5> out{{1, 2, o[0], o[1], o[2]}};
+  const auto a = numbers(e);
+  const auto over_window = [&](const Index<5>& q, const auto& f) {
+    long cells = 0;
+    for_each_index(whole(Index<3>{{3, 3, 3}}), [&](const Index<3>& t) {
+      Index<5> i = q;
+      bool holds = true;
+      for (int k = 0; k < 3; ++k) {
+        i[2 + k] = test::cell_at(q[2 + k] * s[k].stride - 2 + t[k], e[2 + k], s[k].mode);
+        holds = holds && i[2 + k] >= 0;
+      }
+      if (!holds) return;
+      ++cells;
+      f(a.inside(i));
+    });
+    return cells;
+  };
+  on_ranks([&](const Communicator& world) {
+    for (const auto& sizes : test::factorisations(world.size(), 3)) {
+      const Grid<3> grid(world, test::sizes_of(sizes));
+      DistTensor<double, 5, spatial> x(grid, e), y;
+      test::set(x, a);
+      y = max_pool<s>(x);
+      CHECK(test::difference(y, Whole<5>{out, [&](const Index<5>& q) {
+                                           double most = -1e300;
+                                           over_window(q, [&](double v) { most = std::max(most, v); });
+                                           return most;
+                                         }}) == 0);
+      const auto mean = [&](Divisor by) {
+        return Whole<5>{out, [&, by](const Index<5>& q) {
+                          double sum = 0;
+                          const long cells = over_window(q, [&](double v) { sum += v; });
+                          return sum / (by == Divisor::window ? 27.0 : double(cells));
+                        }};
+      };
+      y = average_pool<s>(x);
+      CHECK(test::difference(y, mean(Divisor::window)) < 1e-12);
+      y = average_pool<s, Divisor::inside>(x);
+      CHECK(test::difference(y, mean(Divisor::inside)) < 1e-12);
     }
   });
 }

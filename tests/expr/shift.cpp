@@ -36,7 +36,7 @@ std::uint64_t allocations(const Communicator& world) {
 
 } // namespace
 
-TEST_CASE("shift: neighbours in each dim, both paddings, every grid") {
+TEST_CASE("shift: neighbours in each dim, zeros and periodic, every grid") {
   for (const Extents<3>& e : {Extents<3>{{7, 6, 5}}, Extents<3>{{3, 2, 9}}, Extents<3>{{1, 1, 4}}})
     on_ranks([&](const Communicator& world) {
       on_grids(world, [&](const Grid<3>& grid) {
@@ -59,6 +59,38 @@ TEST_CASE("shift: neighbours in each dim, both paddings, every grid") {
         v = shift<d>(u, 1, Padding::periodic) + shift<h>(u, 1); // each dim its own padding
         CHECK(test::difference(v, a.shifted(0, 1, Padding::periodic) + a.shifted(1, 1)) == 0);
         CHECK(test::difference(u, a) == 0);
+      });
+    });
+}
+
+TEST_CASE("shift: reflect and replicate, several hops, corners, of expressions, every grid") {
+  for (const Extents<3>& e : {Extents<3>{{7, 6, 5}}, Extents<3>{{4, 2, 9}}})
+    on_ranks([&](const Communicator& world) {
+      on_grids(world, [&](const Grid<3>& grid) {
+        Field u(grid, e), v(grid, e);
+        const auto a = numbers(e), b = numbers(e, 17);
+        const Whole<3> one{e, [](const Index<3>&) { return 1.0; }};
+        test::set(u, a);
+        for (const Padding mode : {Padding::reflect, Padding::replicate}) {
+          v = laplace(u, mode);
+          CHECK(test::difference(v, laplace(a, mode)) == 0);
+          v = shift<d>(u, +2, mode) - shift<d>(u, -3, mode) + 5 * shift<w>(u, 4, mode);
+          CHECK(test::difference(v, a.shifted(0, 2, mode) + -1.0 * a.shifted(0, -3, mode) +
+                                        5.0 * a.shifted(2, 4, mode)) == 0);
+          v = shift<d>(shift<h>(shift<w>(u, -1, mode), 1, mode), 3, mode); // a corner
+          CHECK(test::difference(v, a.shifted(2, -1, mode).shifted(1, 1, mode).shifted(0, 3, mode)) == 0);
+          test::set(v, b);
+          v = shift<d>(u + 1, 2, mode) + shift<w>(2 * u + v, -1, mode) + shift<d>(shift<h>(u + 1, 1), -1, mode);
+          CHECK(test::difference(v, (a + one).shifted(0, 2, mode) + (2.0 * a + b).shifted(2, -1, mode) +
+                                        (a + one).shifted(1, 1).shifted(0, -1, mode)) == 0);
+        }
+        v = shift<h>(u, -13, Padding::replicate); // beyond the tensor
+        CHECK(test::difference(v, a.shifted(1, -13, Padding::replicate)) == 0);
+        v = shift<d>(u, 1, Padding::reflect) + shift<h>(u, -1, Padding::replicate) + shift<w>(u, 2); // each dim its own
+        CHECK(test::difference(v, a.shifted(0, 1, Padding::reflect) + a.shifted(1, -1, Padding::replicate) +
+                                      a.shifted(2, 2)) == 0);
+        u = u + laplace(u, Padding::reflect); // into itself
+        CHECK(test::difference(u, a + laplace(a, Padding::reflect)) == 0);
       });
     });
 }
@@ -98,7 +130,7 @@ TEST_CASE("shift: of samples and channels, with a bias") {
       const auto a = numbers(e);
       test::set(u, a);
       const Whole<5> b{e, [](const Index<5>& i) { return double(i[1] * i[1] + 1); }};
-      for (const Padding mode : {Padding::zeros, Padding::periodic}) {
+      for (const Padding mode : {Padding::zeros, Padding::periodic, Padding::reflect, Padding::replicate}) {
         y = shift<c>(u, 1, mode) + shift<n>(u, -1, mode) + bias;
         CHECK(test::difference(y, a.shifted(1, 1, mode) + a.shifted(0, -1, mode) + b) == 0);
         y = shift<c>(u + bias, -2, mode) + shift<w>(u + 2 * bias, 1, mode);
@@ -220,8 +252,17 @@ TEST_CASE("expressions: errors are the same on all ranks and name both tensors")
       CHECK(text.find("blocks of dim d: 4,4 and 3,5; assign one to a tensor with the other's blocks first") !=
             std::string::npos);
     }
-    CHECK(told([&] {
-            z = shift<d>(x, 1) + shift<d>(x, 1, Padding::periodic);
-          }).find("dim d of one tensor is shifted with zeros and with Padding::periodic") != std::string::npos);
+    CHECK(
+        told([&] { z = shift<d>(x, 1) + shift<d>(x, 1, Padding::periodic); })
+            .find("dim d of one tensor is shifted with several kinds of padding; assign one of the shifts to a tensor "
+                  "first") != std::string::npos);
+    for (const Padding mode : {Padding::reflect, Padding::replicate})
+      CHECK(
+          told([&] { z = shift<d>(2 * shift<d>(x, 1, mode), -1, mode); })
+              .find("a shift along dim d inside another with Padding::reflect or Padding::replicate; assign the inner "
+                    "one to a tensor first") != std::string::npos);
+    CHECK(told([&] { z = shift<h>(x, -2, Padding::reflect); })
+              .find("dim h of extent 2 is shifted by 2 with Padding::reflect; shift by at most extent - 1, or use "
+                    "Padding::replicate") != std::string::npos);
   });
 }

@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-/// A whole tensor; value(i) is 0 outside or wraps around.
+/// A whole tensor; value(i) is what the padding says outside.
 template <int N> struct Whole {
   Extents<N> extents{};
   std::function<double(const Index<N>&)> inside;
@@ -19,8 +19,8 @@ template <int N> struct Whole {
     for (int k = 0; k < N; ++k) {
       const long e = extents[k];
       if (i[k] >= 0 && i[k] < e) continue;
-      if (mode == Padding::zeros) return 0;
-      i[k] = (i[k] % e + e) % e;
+      i[k] = cell_at(i[k], e, mode);
+      if (i[k] < 0) return 0;
     }
     return inside(i);
   }

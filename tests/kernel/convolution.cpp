@@ -410,8 +410,15 @@ TEST_CASE("every convolution of CosmoFlow runs in a vectorised kernel, whole and
         p.in[0] = (p.out[0] - 1) * p.stride[0] + 2;
         p.above[0] = 0;
       }
-      p.act = Activation::leaky_relu;
       p.slope = 0.01;
+      for (const Activation act : {Activation::elu, Activation::sigmoid, Activation::tanh}) {
+        p.act = act;
+        const std::string name = Convolution<float>(p).implementation(Pass::forward);
+        INFO(p.str(), " with activation ", int(act), ": ", name);
+        CHECK(name.find("ref") == std::string::npos);
+        CHECK(name != "none");
+      }
+      p.act = Activation::leaky_relu;
       Convolution<float> conv(p);
       for (Pass pass : {Pass::forward, Pass::backward_data, Pass::backward_weights}) {
         if (pass == Pass::backward_data && p.ci == 4) continue; // the input's gradient is never wanted
@@ -467,7 +474,8 @@ TEST_CASE("dense layers equal the plain loops in double") {
   INFO("seed ", seed);
   Random random(seed);
   for (const long n : {0L, 1L, 3L, 8L})
-    for (const Activation act : {Activation::none, Activation::relu, Activation::leaky_relu}) {
+    for (const Activation act : {Activation::none, Activation::relu, Activation::leaky_relu, Activation::elu,
+                                 Activation::sigmoid, Activation::tanh}) {
       const kernel::Dense p{.n = n, .ci = random.in(1, 70), .co = random.in(1, 70), .act = act, .slope = 0.25};
       INFO("dense ", p.n, ": ", p.ci, " -> ", p.co);
       Block<float> x(Extents<5>{{n, p.ci, 1, 1, 1}}), w(Extents<5>{{p.co, p.ci, 1, 1, 1}}),

@@ -1,6 +1,7 @@
 #include "alone.hpp"
 
 #include <tessera/backend/cpu.hpp>
+#include <tessera/backend/emulated.hpp>
 #include <tessera/layer/make.hpp>
 
 namespace tessera::test {
@@ -23,22 +24,59 @@ template <class T> struct Block {
     return l;
   }
 };
-inline Index<5> wrapped(Index<5> i, const Extents<5>& e) {
-  for (int k = 0; k < 5; ++k) i[k] = ((i[k] % e[k]) + e[k]) % e[k];
+/// The cell whose value stands at i.
+Index<5> source(Index<5> i, const Extents<5>& e, const Stencil& s) {
+  for (int k = 0; k < 3; ++k) i[2 + k] = cell_at(i[2 + k], e[2 + k], s[k].mode);
   return i;
 }
 } // namespace
 
-Computed<double> by_definition(const Alone& a) {
+namespace {
+/// Transposed convolution as it scatters: each input adds its window of weights to the output.
+Computed<double> transposed_by_definition(const Alone& a) {
+  const Stencil& s = a.spec.stencil;
+  const Block<double> x(a.in, a.x), w(a.weights(), a.w);
+  Block<double> dy(a.out(), a.dy), y(a.out()), dx(a.in), dw(a.weights());
+  const auto for_each_tap = [&](const auto& f) {
+    for_each_index(whole(a.in), [&](const Index<5>& q) {
+      for_each_index(whole(a.weights()), [&](const Index<5>& k) {
+        if (k[0] != q[1]) return;
+        Index<5> o{{q[0], k[1], 0, 0, 0}};
+        for (int i = 0; i < 3; ++i) o[2 + i] = q[2 + i] * s[i].stride - s[i].below + k[2 + i] * s[i].dilation;
+        if (whole(y.e).contains(o)) f(q, k, o);
+      });
+    });
+  };
+  for_each_tap([&](const auto& q, const auto& k, const auto& o) { y.view()[o] += w.view()[k] * x.view()[q]; });
+  Computed<double> c;
+  c.db.resize(a.b.size());
+  for_each_index(whole(y.e), [&](const Index<5>& o) {
+    double& v = y.view()[o];
+    v = kernel::activate(a.fused.kind, a.fused.slope, v + (a.b.empty() ? 0 : a.b[std::size_t(o[1])]));
+    dy.view()[o] *= kernel::activation_slope(a.fused.kind, a.fused.slope, v);
+    if (!a.b.empty()) c.db[std::size_t(o[1])] += dy.view()[o];
+  });
+  for_each_tap([&](const auto& q, const auto& k, const auto& o) {
+    dx.view()[q] += w.view()[k] * dy.view()[o];
+    dw.view()[k] += x.view()[q] * dy.view()[o];
+  });
+  c.y = y.logical(), c.dx = dx.logical(), c.dw = dw.logical();
+  return c;
+}
+} // namespace
 
+Computed<double> by_definition(const Alone& a) {
+  if (a.transposed()) return transposed_by_definition(a);
   const Stencil& s = a.spec.stencil;
   const Block<double> x(a.in, a.x), w(a.weights(), a.w);
   Block<double> dy(a.out(), a.dy), y(a.out()), dw(a.weights());
   Box<5> around = whole(a.in);
-  for (int i = 0; i < 3; ++i)
-    if (s[i].mode == Padding::periodic) around.lo[2 + i] -= s[i].below, around.hi[2 + i] += s[i].above;
+  for (int i = 0; i < 3; ++i) {
+    if (s[i].mode.below != Padding::zeros) around.lo[2 + i] -= s[i].below;
+    if (s[i].mode.above != Padding::zeros) around.hi[2 + i] += s[i].above;
+  }
   Block<double> xa(around.extents()), dxa(around.extents()), dx(a.in);
-  for_each_index(whole(xa.e), [&](const Index<5>& i) { xa.view()[i] = x.view()[wrapped(i + around.lo, a.in)]; });
+  for_each_index(whole(xa.e), [&](const Index<5>& i) { xa.view()[i] = x.view()[source(i + around.lo, a.in, s)]; });
   Computed<double> c;
   if (a.is_conv()) {
     kernel::Conv p{.n = a.in[0], .ci = a.in[1], .co = a.spec.channels};
@@ -47,7 +85,8 @@ Computed<double> by_definition(const Alone& a) {
     p.groups = a.spec.conv_groups;
     for (int i = 0; i < 3; ++i) {
       p.in[i] = xa.e[2 + i], p.out[i] = y.e[2 + i];
-      if (s[i].mode == Padding::zeros) p.below[i] = s[i].below, p.above[i] = s[i].above;
+      if (s[i].mode.below == Padding::zeros) p.below[i] = s[i].below;
+      if (s[i].mode.above == Padding::zeros) p.above[i] = s[i].above;
     }
     kernel::reference::convolution<double>(p, xa.view(), w.view(), a.b.empty() ? nullptr : a.b.data(), y.view());
     for (std::size_t i = 0; i < y.v.size(); ++i)
@@ -61,20 +100,22 @@ Computed<double> by_definition(const Alone& a) {
     p.k = s.kernel(), p.stride = s.strides(), p.dilation = s.dilations();
     p.count_padding = a.spec.padding_counts == PaddingCounts::yes;
     for (int i = 0; i < 3; ++i) {
-      p.in[i] = xa.e[2 + i], p.out[i] = y.e[2 + i], p.in_origin[i] = around.lo[2 + i], p.global[i] = a.in[2 + i];
-      p.padding[i] = s[i].below, p.padding_above[i] = s[i].above, p.periodic[i] = s[i].mode == Padding::periodic;
+      p.in[i] = p.global[i] = xa.e[2 + i], p.out[i] = y.e[2 + i]; // a pooling of the padded tensor
+      p.padding[i] = s[i].mode.below == Padding::zeros ? s[i].below : 0;
+      p.padding_above[i] = s[i].mode.above == Padding::zeros ? s[i].above : 0;
     }
     kernel::reference::pooling<double>(p, xa.view(), y.view());
     kernel::reference::pooling_backward<double>(p, xa.view(), dy.view(), dxa.view(), a.fused.kind, a.fused.slope);
   }
-  for_each_index(whole(xa.e), [&](const Index<5>& i) { dx.view()[wrapped(i + around.lo, a.in)] += dxa.view()[i]; });
+  for_each_index(whole(xa.e), [&](const Index<5>& i) { dx.view()[source(i + around.lo, a.in, s)] += dxa.view()[i]; });
   c.y = y.logical(), c.dx = dx.logical(), c.dw = dw.logical();
   return c;
 }
 
 template <class T, class Backend> OnGrid<T> on_grid(const AnyGrid& grid, const Alone& a, const Lie& lie) {
   constexpr T poison = std::numeric_limits<T>::quiet_NaN();
-  const Map<5> out = output_map(lie.in, a.spec.stencil, a.out()[1]);
+  const Map<5> out = a.transposed() ? transposed_output_map(lie.in, a.spec.stencil, a.spec.output_padding, a.out()[1])
+                                    : output_map(lie.in, a.spec.stencil, a.out()[1]);
   const auto layer = make_layer<T, Backend>(a.spec, a.is_conv() ? a.fused : InputActivation{}, grid, lie.in, out);
   if (!a.is_conv() && a.fused.kind != kernel::Activation::none) CHECK(layer->absorb(a.fused));
 
@@ -83,14 +124,24 @@ template <class T, class Backend> OnGrid<T> on_grid(const AnyGrid& grid, const A
   Block<T> dw(a.weights(), poison);
   std::vector<T> db(b.size(), poison);
 
+  using Space = typename Backend::space;
+  const auto there = [](const std::vector<T>& v) {
+    Buffer<T, Space> m(v.size());
+    write_from_host<Space>(m.data(), v.data(), v.size());
+    return m;
+  };
+  Buffer<T, Space> weights = there(w.v), biases = there(b), of_weights = there(dw.v), of_biases = there(db);
+  const auto all = [](auto& m) { return std::span(m.data(), m.size()); };
   Pass<T> pass;
-  pass.weights = w.v, pass.biases = b, pass.weight_gradients = dw.v, pass.bias_gradients = db;
+  pass.weights = all(weights), pass.biases = all(biases);
+  pass.weight_gradients = all(of_weights), pass.bias_gradients = all(of_biases);
   pass.poke = [&grid] { grid.world().progress(); };
   int ready = 0;
   pass.gradients_ready = [&ready] { ++ready; };
   OnGrid<T> c;
   static_cast<Computed<T>&>(c) = through(*layer, pass, grid, lie.in, out, a.x, a.dy, lie.margin, lie.dx);
   CHECK(ready == (a.is_conv() ? 1 : 0));
+  dw.v = read_back<Space>(all(of_weights)), db = read_back<Space>(all(of_biases));
   if (a.is_conv()) {
     const Communicator& ranks = grid.over(out.layout().mask(Placement::Kind::split));
     ranks.iall_reduce(std::span<T>(dw.v)).wait();
@@ -104,5 +155,6 @@ template <class T, class Backend> OnGrid<T> on_grid(const AnyGrid& grid, const A
 template OnGrid<double> on_grid<double, reference>(const AnyGrid&, const Alone&, const Lie&);
 template OnGrid<double> on_grid<double, cpu>(const AnyGrid&, const Alone&, const Lie&);
 template OnGrid<float> on_grid<float, cpu>(const AnyGrid&, const Alone&, const Lie&);
+template OnGrid<double> on_grid<double, emulated>(const AnyGrid&, const Alone&, const Lie&);
 
 } // namespace tessera::test

@@ -15,6 +15,7 @@
 namespace tessera {
 struct reference;
 struct cpu;
+struct emulated;
 } // namespace tessera
 
 namespace tessera::test {
@@ -26,14 +27,18 @@ struct Alone {
   Extents<5> in{};
   std::vector<double> x, dy, w, b;
 
-  bool is_conv() const { return spec.kind == LayerKind::conv; }
+  bool transposed() const { return spec.kind == LayerKind::conv_transpose; }
+  bool is_conv() const { return spec.kind == LayerKind::conv || transposed(); }
   Extents<5> out() const {
-    const Index<3> o = spec.stencil.output({{in[2], in[3], in[4]}});
+    Index<3> o = spec.stencil.output({{in[2], in[3], in[4]}});
+    if (transposed())
+      for (int i = 0; i < 3; ++i) o[i] = spec.stencil[i].transposed_output(in[2 + i], spec.output_padding[i]);
     return {{in[0], is_conv() ? spec.channels : in[1], o[0], o[1], o[2]}};
   }
   Extents<5> weights() const {
     if (!is_conv()) return {};
     const Index<3> k = spec.stencil.kernel();
+    if (transposed()) return {{in[1], spec.channels, k[0], k[1], k[2]}};
     return {{spec.channels, in[1] / spec.conv_groups, k[0], k[1], k[2]}};
   }
   std::string str() const {
@@ -43,7 +48,8 @@ struct Alone {
     for (int i = 0; i < 3; ++i) {
       const Window& v = spec.stencil[i];
       s += text("; ", dim_name(dim_at(i + 2, 5)), " k", v.k, " s", v.stride, " dil", v.dilation, " p", v.below, "/",
-                v.above, v.mode == Padding::periodic ? " periodic" : "", v.rounding == Rounding::up ? " ceil" : "");
+                v.above, " modes ", static_cast<int>(v.mode.below), "/", static_cast<int>(v.mode.above),
+                v.rounding == Rounding::up ? " ceil" : "");
     }
     return s;
   }
@@ -67,21 +73,21 @@ inline Alone alone(Random& random, const LayerSpec& spec, const Extents<5>& in, 
 /// What a layer computes, in logical row-major order.
 template <class T> struct Computed { std::vector<T> y, dx, dw, db; };
 
-/// The layer by the plain loops in double on the whole tensors; periodic borders are laid around x first.
+/// The layer by the plain loops in double on the whole tensors; padding that is not zeros is laid around x first.
 Computed<double> by_definition(const Alone& a);
 
 enum class InputGradient { wanted, not_wanted };
 
 /// Calls a layer forward and backward on poisoned blocks; y and dx gathered. `x` and `dy` are all values, in logical
 /// order; y's block reaches `margin` cells further than its box.
-template <class T>
-Computed<T> through(Layer<T>& layer, Pass<T>& pass, const AnyGrid& grid, const Map<5>& in, const Map<5>& out,
+template <class T, class Space = host>
+Computed<T> through(Layer<T, Space>& layer, Pass<T>& pass, const AnyGrid& grid, const Map<5>& in, const Map<5>& out,
                     const std::vector<double>& x, const std::vector<double>& dy, long margin = 0,
                     InputGradient wanted = InputGradient::wanted) {
   const auto tensor = [&](const Map<5>& map, const Box<5>& store, const std::vector<double>& values) {
-    Tensor<T, 5> t(grid, map);
+    Tensor<T, 5, Space> t(grid, map);
     if (!store.empty()) t.reserve(store);
-    std::fill_n(t.data(), t.store().volume(), std::numeric_limits<T>::quiet_NaN());
+    Blocks<Space>::fill(t.view(t.store()), std::numeric_limits<T>::quiet_NaN());
     if (!values.empty()) scatter(t, std::vector<T>(values.begin(), values.end()));
     return t;
   };
@@ -110,7 +116,7 @@ template <class T> struct OnGrid : Computed<T> {
 };
 
 /// The layer on a grid, forward and backward, gathered; the gradients of the parameters summed as a network does.
-/// Made in alone.cpp for <double, reference>, <double, cpu> and <float, cpu>.
+/// Made in alone.cpp for <double, reference>, <double, cpu>, <float, cpu> and <double, emulated>.
 template <class T, class Backend> OnGrid<T> on_grid(const AnyGrid& grid, const Alone& a, const Lie& lie);
 
 /// "" if |a - b| <= tolerance * max(1, |b|) everywhere, else where it is worst.

@@ -11,7 +11,8 @@ namespace {
 
 constexpr double exact = 1e-10;
 
-/// Equal to the definition on every grid of the ranks, boundaries balanced and, where it can be, aligned to the strides.
+/// Equal to the definition on every grid of the ranks, boundaries balanced and, where it can be, aligned to the
+/// strides.
 void equal_on_every_grid(const Communicator& c, const Alone& a, const Computed<double>& want) {
   const Index<3> s = a.spec.stencil.strides();
   on_every_grid(c, [&](const AnyGrid& grid) {
@@ -35,7 +36,9 @@ const auto ones = [](const Index<5>&) { return 1.0; };
 const auto zeros = [](const Index<5>&) { return 0.0; };
 
 Map<5> split_along_depth(const AnyGrid& grid, const Extents<5>& in, const std::vector<long>& sizes) {
-  return {place(d), grid.shape(), in,
+  return {place(d),
+          grid.shape(),
+          in,
           {Partition(in[0]), Partition(in[1]), Partition::from_sizes(sizes), Partition(in[3]), Partition(in[4])}};
 }
 
@@ -58,7 +61,8 @@ TEST_CASE("conv: boundaries given by the user, strides 2 and 3") {
         Random random(2);
         const Alone a = alone(random, conv(3, window(5).pad(2).strided(stride)).with_bias(), {{1, 2, 17, 9, 9}});
         check_equal(text("stride ", stride, ", blocks ", sizes[0], ",", sizes[1], ",", sizes[2]),
-                    on_grid<double, reference>(grid, a, {split_along_depth(grid, a.in, sizes)}), by_definition(a), exact);
+                    on_grid<double, reference>(grid, a, {split_along_depth(grid, a.in, sizes)}), by_definition(a),
+                    exact);
       }
   });
 }
@@ -132,9 +136,8 @@ TEST_CASE("conv: a single 1 next to all borders of a 2x2x2 grid") {
     CHECK(std::ranges::count(got.y, 0.0) == 216 - 27);
     const std::array<long, 8> on_rank{8, 4, 4, 2, 4, 2, 2, 1};
     long mine = 0;
-    for_each_index(map.box(c.rank()), [&](const Index<5>& i) {
-      mine += got.y[std::size_t((i[2] * 6 + i[3]) * 6 + i[4])] == 1.0;
-    });
+    for_each_index(map.box(c.rank()),
+                   [&](const Index<5>& i) { mine += got.y[std::size_t((i[2] * 6 + i[3]) * 6 + i[4])] == 1.0; });
     CHECK(mine == on_rank[std::size_t(c.rank())]);
   });
 }
@@ -147,6 +150,62 @@ TEST_CASE("conv: each cell and each window is accounted once in the gradients") 
     CHECK(got.dx == std::vector<double>{2, 3, 3, 3, 3, 2});
     CHECK(got.dw == std::vector<double>{5, 6, 5});
     CHECK(got.db == std::vector<double>{6});
+  });
+}
+
+TEST_CASE("conv and pooling: every padding mode on each side of each dim, on every grid, against padded tensors") {
+  constexpr std::uint64_t seed = 77;
+  MESSAGE("seed ", seed);
+  on_ranks({1, 2, 3, 4, 8}, [](const Communicator& world) {
+    Random random(seed);
+    for (int dim = 0; dim < 3; ++dim)
+      for (int below = 0; below < 4; ++below)
+        for (int above = 0; above < 4; ++above) {
+          Stencil s = window(3).same();
+          s[dim] = {.k = random.pick(1, 4), .stride = random.pick(1, 2), .dilation = random.pick(1, 2)};
+          s[dim].below = random.pick(0, 3), s[dim].above = random.pick(0, 3);
+          s[dim].mode = {static_cast<Padding>(below), static_cast<Padding>(above)};
+          const LayerSpec kinds[] = {conv(2, s).with_bias(), max_pool(s), average_pool(s),
+                                     average_pool(s, PaddingCounts::no)};
+          Extents<5> in{{1, 2, 3, 3, 3}};
+          in[2 + dim] = random.in(5, 7);
+          const Alone a = alone(random, kinds[random.pick(0, 3)], in);
+          const Computed<double> want = by_definition(a);
+          on_every_grid(world, [&](const AnyGrid& grid) {
+            const Lie lie{Map<5>(over_ndhw, grid.shape(), in)};
+            check_equal(text(a.str(), " on ", grid.shape()), on_grid<double, reference>(grid, a, lie), want, 1e-11);
+          });
+        }
+  });
+}
+
+TEST_CASE("conv: reflect and replicate, by hand") {
+  on_ranks({1, 2, 4}, [](const Communicator& world) {
+    const AnyGrid grid(world, {fit});
+    const auto run = [&](const LayerSpec& spec) { // x = 1, 2, 4, 8
+      Alone a = made_of(
+          spec, {{1, 1, 4, 1, 1}}, [](const Index<5>& i) { return double(1 << i[2]); }, ones);
+      if (a.is_conv()) a.w = {1, 10, 100};
+      return on_grid<double, reference>(grid, a, {Map<5>(place(d), grid.shape(), {{1, 1, 4, 1, 1}})});
+    };
+    const Stencil s = window(3, 1, 1).pad(d, 1, 1);
+    const auto mirrored = run(conv(1, s.padded_with(Padding::reflect)));
+    CHECK(mirrored.y == std::vector<double>{2 + 10 + 200, 1 + 20 + 400, 2 + 40 + 800, 4 + 80 + 400});
+    CHECK(mirrored.dx == std::vector<double>{11, 1 + 111, 111 + 100, 110}); // 1 and 2 are read once more outside
+    CHECK(mirrored.dw == std::vector<double>{2 + 1 + 2 + 4, 15, 2 + 4 + 8 + 4});
+    const auto repeated = run(conv(1, s.padded_with(Padding::replicate)));
+    CHECK(repeated.y == std::vector<double>{1 + 10 + 200, 1 + 20 + 400, 2 + 40 + 800, 4 + 80 + 800});
+    CHECK(repeated.dx == std::vector<double>{11 + 1, 111, 111, 110 + 100});
+    const auto sides = run(conv(1, s.padded_with(d, Padding::replicate, Padding::zeros)));
+    CHECK(sides.y == std::vector<double>{1 + 10 + 200, 1 + 20 + 400, 2 + 40 + 800, 4 + 80});
+    CHECK(sides.dx == std::vector<double>{12, 111, 111, 110});
+    // Stored padding holds values: it can win, and it counts.
+    const Stencil two = window(3, 1, 1).pad(d, 2, 2).padded_with(Padding::reflect);
+    CHECK(run(max_pool(two)).y == std::vector<double>{4, 2, 4, 8, 8, 8});
+    CHECK(run(max_pool(two)).dx == std::vector<double>{0, 1, 2, 3});
+    const Stencil zeros_above = s.padded_with(d, Padding::replicate, Padding::zeros);
+    CHECK(run(average_pool(zeros_above, PaddingCounts::no)).y == std::vector<double>{4.0 / 3, 7.0 / 3, 14.0 / 3, 6});
+    CHECK(run(average_pool(zeros_above)).y == std::vector<double>{4.0 / 3, 7.0 / 3, 14.0 / 3, 4});
   });
 }
 

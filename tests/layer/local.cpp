@@ -156,8 +156,7 @@ TEST_CASE("dense: by hand, and equal on every grid, with ranks that hold no samp
         Pass<double> pass;
         pass.weights = w, pass.biases = none, pass.weight_gradients = dw, pass.bias_gradients = db;
         pass.gradients_ready = pass.poke = [] {};
-        auto got =
-            through<double>(layer, pass, grid, balanced(grid, samples, in), balanced(grid, samples, out), x, dy);
+        auto got = through<double>(layer, pass, grid, balanced(grid, samples, in), balanced(grid, samples, out), x, dy);
         c.iall_reduce(std::span<double>(dw)).wait();
         c.iall_reduce(std::span<double>(db)).wait();
         got.dw = dw, got.db = db;

@@ -18,11 +18,13 @@ Window random_window(Random& random, long& extent) {
   const int most = static_cast<int>(v.span());
   v.below = random.pick(0, most), v.above = random.pick(0, most);
   extent = random.in(1, 11);
-  if (random.one_in(4)) {
-    v.mode = Padding::periodic;
-    v.below = std::min(v.below, static_cast<int>(extent)), v.above = std::min(v.above, static_cast<int>(extent));
-  } else if (random.one_in(3))
-    v.rounding = Rounding::up;
+  v.mode = {random_padding(random), random_padding(random)};
+  const auto narrow = [&](int& padding, Padding mode) {
+    if (mode == Padding::periodic) padding = std::min(padding, static_cast<int>(extent));
+    if (mode == Padding::reflect) padding = std::min(padding, static_cast<int>(extent) - 1);
+  };
+  narrow(v.below, v.mode.below), narrow(v.above, v.mode.above);
+  if (v.mode.above == Padding::zeros && random.one_in(3)) v.rounding = Rounding::up;
   while (v.output(extent) < 1) ++extent;
   return v;
 }
@@ -34,8 +36,21 @@ Alone random_layer(Random& random) {
   InputActivation fused;
   if (random.one_in(2)) fused = {kernel::Activation::leaky_relu, 0.125};
   if (random.one_in(4)) fused = {kernel::Activation::relu, 0};
+  if (random.one_in(3)) fused = {static_cast<kernel::Activation>(random.pick(3, 5)), 0.5}; // elu, sigmoid, tanh
   LayerSpec spec;
-  switch (random.pick(0, 3)) {
+  switch (random.pick(0, 5)) {
+  case 4:
+  case 5: {
+    Index<3> more{};
+    for (int i = 0; i < 3; ++i) {
+      s[i].mode = Padding::zeros, s[i].rounding = Rounding::down;
+      more[i] = random.pick(0, std::max(s[i].stride, s[i].dilation) - 1);
+      while (s[i].transposed_output(in[2 + i], more[i]) < 1) --(s[i].below > s[i].above ? s[i].below : s[i].above);
+    }
+    spec = conv_transpose(random.pick(1, 4), s, more);
+    if (random.one_in(2)) spec = spec.with_bias();
+    break;
+  }
   case 0: spec = max_pool(s); break;
   case 1: spec = average_pool(s, random.one_in(2) ? PaddingCounts::yes : PaddingCounts::no); break;
   default:
@@ -96,4 +111,9 @@ TEST_CASE("layers equal their definition: cpu backend, float") {
 TEST_CASE("layers equal their definition: cpu backend, double") {
   MESSAGE("seed ", seed);
   on_ranks([](const Communicator& c) { sweep<double, cpu>(c, 20, 1e-10); });
+}
+
+TEST_CASE("layers equal their definition: emulated device, double") {
+  MESSAGE("seed ", seed);
+  on_ranks({1, 2, 3, 4}, [](const Communicator& c) { sweep<double, emulated>(c, 60, 1e-10); });
 }

@@ -26,8 +26,7 @@ struct Corners {
     const Index<5> g = q + l.out.lo;
     return double(g[2] + 2 * g[3] - g[4]);
   }
-  template <class T>
-  void forward(const Local& l, View<const T, 5> x, View<const T, 5> a, View<T, 5> y) const {
+  template <class T> void forward(const Local& l, View<const T, 5> x, View<const T, 5> a, View<T, 5> y) const {
     for_each_index(whole(y.extents), [&](const Index<5>& q) {
       y[q] = a(0, 0, 0, 0, 0) * x[cell(q, 0)] + a(0, 0, 0, 0, 1) * x[cell(q, 1)] + a(0, 0, 0, 0, 2) * place_of(l, q);
     });
@@ -71,7 +70,8 @@ TEST_CASE("a user's layer: by hand") {
   // Window 3 along w, padding 1 on each side: cells q-1 and q+1.
   const Corners layer{window(1, 1, 3).pad(w, 1, 1)};
   const AnyGrid grid(Communicator(), {1});
-  const auto got = run(grid, layer, Map<5>(place(w), grid.shape(), {{1, 1, 1, 1, 4}}), {1, 2, 3, 4}, {1, 10, 100, 1000}, 0);
+  const auto got =
+      run(grid, layer, Map<5>(place(w), grid.shape(), {{1, 1, 1, 1, 4}}), {1, 2, 3, 4}, {1, 10, 100, 1000}, 0);
   CHECK(got.y == std::vector<double>{-4, 0.5 - 6 - 0.25, 1 - 8 - 0.5, 1.5 - 0.75});
   CHECK(got.dx == std::vector<double>{5, -2 + 50, -20 + 500, -200});
   CHECK(got.dw == std::vector<double>{10 + 200 + 3000, 2 + 30 + 400, -(10 + 200 + 3000.0)});
@@ -79,8 +79,15 @@ TEST_CASE("a user's layer: by hand") {
 
 TEST_CASE("a user's layer: equal to one rank on every grid, whatever its windows") {
   const Extents<5> in{{2, 2, 7, 6, 5}};
-  const Stencil stencils[] = {window(3).same(), window(3).same().periodic(), window(2).pad(0, 1).strided(2),
-                              window(3).dilated(2).pad(2), window(1, 5, 3).pad(1, 3).strided(1, 2, 3)};
+  const Stencil stencils[] = {
+      window(3).same(),
+      window(3).same().periodic(),
+      window(2).pad(0, 1).strided(2),
+      window(3).dilated(2).pad(2),
+      window(1, 5, 3).pad(1, 3).strided(1, 2, 3),
+      window(5).same().padded_with(Padding::reflect),
+      window(5, 2, 3).pad(4).padded_with(Padding::replicate).padded_with(d, Padding::reflect, Padding::zeros),
+      window(3).same().padded_with(h, Padding::zeros, Padding::replicate)};
   for (const Stencil& s : stencils) {
     const Index<3> o = s.output({{in[2], in[3], in[4]}});
     Random random(51);

@@ -39,6 +39,15 @@ static_assert(distinct<base, Window{.k = 3, .stride = 1, .dilation = 1, .below =
 static_assert(distinct<base, Window{.k = 3, .stride = 1, .dilation = 1, .below = 1, .above = 0}>);
 static_assert(
     distinct<base, Window{.k = 3, .stride = 1, .dilation = 1, .below = 1, .above = 1, .mode = Padding::periodic}>);
+static_assert(
+    distinct<base, Window{.k = 3, .stride = 1, .dilation = 1, .below = 1, .above = 1, .mode = Padding::reflect}>);
+static_assert(
+    distinct<
+        base,
+        Window{
+            .k = 3, .stride = 1, .dilation = 1, .below = 1, .above = 1, .mode = {Padding::zeros, Padding::replicate}}>);
+static_assert(distinct<Window{.k = 3, .mode = {Padding::reflect, Padding::replicate}},
+                       Window{.k = 3, .mode = {Padding::replicate, Padding::reflect}}>);
 static_assert(distinct<window(3), window(3).same()>);
 static_assert(distinct<window(3, 1, 1), window(1, 3, 1)>);
 static_assert(distinct<window(1, 3, 1), window(1, 1, 3)>);

@@ -132,7 +132,7 @@ TEST_CASE("needed_input is the hull of what the taps touch, clipped where zeros 
              .dilation = random.pick(1, 3),
              .below = random.pick(0, 4),
              .above = random.pick(0, 4),
-             .mode = random.one_in(3) ? Padding::periodic : Padding::zeros};
+             .mode = {test::random_padding(random), test::random_padding(random)}};
       } while (x.output(in[2 + i]) == 0);
       out.lo[2 + i] = random.in(0, x.output(in[2 + i]) - 1);
       out.hi[2 + i] = random.one_in(20) ? out.lo[2 + i] : random.in(out.lo[2 + i] + 1, x.output(in[2 + i]));
@@ -142,7 +142,8 @@ TEST_CASE("needed_input is the hull of what the taps touch, clipped where zeros 
       if (!touched.empty()) {
         // The kernel pads zeros itself, so the part of the reach that lies in the tensor is needed.
         long lo = *touched.begin(), hi = *touched.rbegin() + 1;
-        if (x.mode == Padding::zeros) lo = std::max(lo, 0L), hi = std::min(hi, in[2 + i]);
+        if (x.mode.below == Padding::zeros) lo = std::max(lo, 0L);
+        if (x.mode.above == Padding::zeros) hi = std::min(hi, in[2 + i]);
         expected.lo[2 + i] = lo, expected.hi[2 + i] = hi;
         if (hi <= lo) ++outside;
       }

@@ -167,6 +167,44 @@ TEST_CASE("same() keeps the extents at stride 1, even kernels and dilation inclu
     }
 }
 
+TEST_CASE("padded_source: what stands outside, by hand and counted out") {
+  const auto around = [](const PaddingModes& modes) { // positions -3 to 6 of 0 1 2 3
+    std::vector<long> all;
+    for (long at = -3; at < 7; ++at) all.push_back(padded_source(at, 4, modes));
+    return all;
+  };
+  using Cells = std::vector<long>;
+  CHECK(around(Padding::zeros) == Cells{-1, -1, -1, 0, 1, 2, 3, -1, -1, -1});
+  CHECK(around(Padding::periodic) == Cells{1, 2, 3, 0, 1, 2, 3, 0, 1, 2});
+  CHECK(around(Padding::reflect) == Cells{3, 2, 1, 0, 1, 2, 3, 2, 1, 0});
+  CHECK(around(Padding::replicate) == Cells{0, 0, 0, 0, 1, 2, 3, 3, 3, 3});
+  CHECK(around({Padding::reflect, Padding::zeros}) == Cells{3, 2, 1, 0, 1, 2, 3, -1, -1, -1});
+  CHECK(around({Padding::periodic, Padding::replicate}) == Cells{1, 2, 3, 0, 1, 2, 3, 3, 3, 3});
+  for (long extent = 1; extent < 7; ++extent)
+    for (int below = 0; below < 4; ++below)
+      for (int above = 0; above < 4; ++above) {
+        const PaddingModes modes{static_cast<Padding>(below), static_cast<Padding>(above)};
+        const long low = modes.below == Padding::reflect ? 1 - extent : -12;
+        const long high = modes.above == Padding::reflect ? 2 * extent - 1 : 20;
+        for (long at = low; at < high; ++at)
+          REQUIRE(padded_source(at, extent, modes) == test::cell_at(at, extent, modes));
+      }
+}
+
+TEST_CASE("padded_with: all dims, one, or one side of one") {
+  constexpr Stencil s = window(3).same().padded_with(Padding::reflect).padded_with(Dim::h, Padding::replicate);
+  static_assert(s.d.mode == Padding::reflect && s.h.mode == Padding::replicate && s.w.mode == Padding::reflect);
+  static_assert(s.kernel() == window(3).kernel() && s.d.below == 1 && s.d.above == 1);
+  constexpr Stencil t = window(3).same().padded_with(Dim::w, Padding::periodic, Padding::reflect);
+  static_assert(t.w.mode.below == Padding::periodic && t.w.mode.above == Padding::reflect);
+  static_assert(t.w.mode != Padding::periodic && t.w.mode != Padding::reflect);
+  static_assert(t.d.mode == Padding::zeros && t.h.mode == Padding::zeros);
+  static_assert(t.w.stored_below() == 1 && t.w.stored_above() == 1 && t.d.stored_below() == 0);
+  static_assert(t.borders<3>()[2] == t.w.mode && t.borders<5>()[4] == t.w.mode && t.borders<5>()[0] == Padding::zeros);
+  CHECK_THROWS_WITH_AS(s.padded_with(Dim::c, Padding::reflect),
+                       doctest::Contains("padding in dim c; a window slides along d, h and w only"), usage_error);
+}
+
 TEST_CASE("padding in a dim along which no window slides is an error") {
   CHECK_THROWS_WITH_AS(window(3).pad(Dim::n, 1, 1),
                        doctest::Contains("padding in dim n; a window slides along d, h and w"), usage_error);
@@ -188,6 +226,22 @@ TEST_CASE("windows that do not fit are errors that name dim, span, size and the 
       doctest::Contains("conv: dim w: periodic padding 4/0 is wider than the input of size 3; use at most "
                         "one period"),
       usage_error);
+  const Stencil mirrored = ok.padded_with(Padding::reflect);
+  CHECK_NOTHROW(require_fits(mirrored.pad(2), {{3, 3, 3}}, "conv"));
+  CHECK_NOTHROW(require_fits(window(1).padded_with(Padding::reflect), {{1, 1, 1}}, "conv"));
+  CHECK_NOTHROW(require_fits(ok.padded_with(Padding::replicate).pad(9), {{1, 1, 1}}, "conv"));
+  CHECK_THROWS_WITH_AS(
+      require_fits(mirrored.pad(Dim::h, 0, 3), {{3, 3, 3}}, "conv"),
+      doctest::Contains("conv: dim h: reflecting padding 0/3 is not narrower than the input of size 3; "
+                        "use at most size - 1, or Padding::replicate"),
+      usage_error);
+  // Each side has its own limit.
+  const Stencil sides = ok.padded_with(Dim::d, Padding::periodic, Padding::reflect);
+  CHECK_NOTHROW(require_fits(sides.pad(Dim::d, 3, 2), {{3, 3, 3}}, "conv"));
+  CHECK_THROWS_WITH_AS(require_fits(sides.pad(Dim::d, 4, 2), {{3, 3, 3}}, "conv"),
+                       doctest::Contains("dim d: periodic padding 4/2"), usage_error);
+  CHECK_THROWS_WITH_AS(require_fits(sides.pad(Dim::d, 3, 3), {{3, 3, 3}}, "conv"),
+                       doctest::Contains("dim d: reflecting padding 3/3"), usage_error);
   for (const Stencil& bad :
        {window(3, 0, 3), window(3).strided(1, 0, 1), window(3).dilated(1, -1, 1), ok.pad(Dim::h, -1, 0)})
     CHECK_THROWS_WITH_AS(require_fits(bad, {{9, 9, 9}}, "conv"), doctest::Contains("dim h has kernel"), usage_error);

@@ -15,13 +15,18 @@ using test::Random;
 
 namespace {
 
+/// True if the position is one of the tensor's or of padding that is kept in memory.
+bool is_stored(const Window& x, long at, long extent) {
+  return test::cell_at(std::clamp(at, -1L, extent), extent, x.mode) >= 0;
+}
+
 /// The positions that the taps of outputs [lo, hi) touch along one dim; where zeros are padded, those in the tensor.
 std::set<long> touched(const Window& x, Interval out, long extent) {
   std::set<long> all;
   for (long q = out.lo; q < out.hi; ++q)
     for (int j = 0; j < x.k; ++j) {
       const long at = q * x.stride - x.below + long(j) * x.dilation;
-      if (x.mode == Padding::periodic || (at >= 0 && at < extent)) all.insert(at);
+      if (is_stored(x, at, extent)) all.insert(at);
     }
   return all;
 }
@@ -34,14 +39,14 @@ std::pair<long, long> reach(const Window& x, Interval out, long extent) {
       const long at = q * x.stride - x.below + long(j) * x.dilation;
       lo = std::min(lo, at), hi = std::max(hi, at + 1);
     }
-  if (x.mode == Padding::zeros) lo = std::max(lo, 0L), hi = std::min(hi, extent);
+  if (x.mode.below == Padding::zeros) lo = std::max(lo, 0L);
+  if (x.mode.above == Padding::zeros) hi = std::min(hi, extent);
   return {lo, hi};
 }
 
-long wrapped(long at, long extent) { return ((at % extent) + extent) % extent; }
-
-Index<5> inside(Index<5> i, const Extents<5>& e) {
-  for (int k = 2; k < 5; ++k) i[k] = wrapped(i[k], e[k]);
+/// The cell whose value stands at i.
+Index<5> inside(Index<5> i, const Extents<5>& e, const Stencil& s) {
+  for (int k = 2; k < 5; ++k) i[k] = test::cell_at(i[k], e[k], s[k - 2].mode);
   return i;
 }
 
@@ -71,7 +76,7 @@ Traffic must_send(const Map<5>& in, const Map<5>& out, const Stencil& s, int me)
     if (!serves) continue;
     std::uint64_t elements = 0;
     for_each_needed(out.box(r), s, in.extents(),
-                    [&](const Index<5>& i) { elements += own.contains(inside(i, in.extents())); });
+                    [&](const Index<5>& i) { elements += own.contains(inside(i, in.extents(), s)); });
     t.messages += elements > 0;
     t.bytes += elements * sizeof(double);
   }
@@ -85,8 +90,8 @@ struct Setting {
     std::string s = text(in.layout(), " on ", in.grid(), ", extents ", in.extents());
     for (int i = 0; i < 3; ++i) {
       const Window& x = stencil[i];
-      s += text("; k ", x.k, " s ", x.stride, " d ", x.dilation, " p ", x.below, "/", x.above,
-                x.mode == Padding::periodic ? " periodic" : "", " blocks");
+      s += text("; k ", x.k, " s ", x.stride, " d ", x.dilation, " p ", x.below, "/", x.above, " modes ",
+                static_cast<int>(x.mode.below), "/", static_cast<int>(x.mode.above), " blocks");
       for (const long size : in.partition(2 + i).sizes()) s += text(" ", size);
     }
     return s;
@@ -109,8 +114,9 @@ Setting random_setting(Random& random, const GridShape& shape) {
              .dilation = random.pick(1, 3),
              .below = random.pick(0, 4),
              .above = random.pick(0, 4)};
-      if (random.one_in(2)) x.mode = Padding::periodic;
-    } while (x.output(in[2 + i]) == 0 || (x.mode == Padding::periodic && (x.below > in[2 + i] || x.above > in[2 + i])));
+      x.mode = {test::random_padding(random), test::random_padding(random)};
+    } while (x.output(in[2 + i]) == 0 || !x.can_fill(Padding::periodic, in[2 + i]) ||
+             !x.can_fill(Padding::reflect, in[2 + i]));
   }
   Layout layout;
   layout.axes = shape.axes;
@@ -163,7 +169,8 @@ void check_setting(const AnyGrid& grid, const Setting& t, std::uint64_t seed, Fo
           for (const long y : reads[1])
             for (const long v : reads[2]) {
               const Index<5> i{{sample, channel, z, y, v}};
-              values = values && x.store().contains(i) && block[i - x.store().lo] == test::linear(inside(i, e), e);
+              values = values && x.store().contains(i) &&
+                       block[i - x.store().lo] == test::linear(inside(i, e, t.stencil), e);
             }
   }
   for_each_index(x.box(), [&](const Index<5>& i) { own = own && x.view()[i - x.box().lo] == test::linear(i, e); });
@@ -238,7 +245,7 @@ TEST_CASE("random stencils, layouts, boundaries on every grid: values, adjoint, 
           ", with empty blocks: ", empty.load());
 }
 
-TEST_CASE("halos of 2 below and 1 above: adjoint to 1e-12 in both padding modes on every grid, replicas included") {
+TEST_CASE("halos of 2 below and 1 above: adjoint to 1e-12 in all padding modes on every grid, replicas included") {
   on_ranks([](const Communicator& world) {
     Found found;
     std::uint64_t seed = 0;
@@ -246,12 +253,17 @@ TEST_CASE("halos of 2 below and 1 above: adjoint to 1e-12 in both padding modes 
       for (const auto& sizes : test::factorisations(world.size(), axes)) {
         const AnyGrid grid(world, sizes);
         for (const Layout layout : {place(d, h, w), place(n, d, h), place(rep, d, w), place(d, d, rep)})
-          for (const Padding mode : {Padding::zeros, Padding::periodic}) {
+          for (const PaddingModes& mode :
+               {PaddingModes(Padding::zeros), PaddingModes(Padding::periodic), PaddingModes(Padding::reflect),
+                PaddingModes(Padding::replicate), PaddingModes(Padding::reflect, Padding::zeros),
+                PaddingModes(Padding::periodic, Padding::replicate),
+                PaddingModes(Padding::replicate, Padding::reflect)}) {
             Layout used = layout;
             used.axes = axes;
             for (int a = axes; a < 3; ++a) used[a] = Placement();
             const Map<5> in(used, grid.shape(), {{2, 3, 9, 8, 7}});
-            const Stencil s = window(4).pad(2, 1).padded_with(mode);
+            Stencil s = window(4).pad(2, 1);
+            s.d.mode = s.h.mode = s.w.mode = mode;
             check_setting(grid, {in, output_map(in, s, 3), s}, ++seed, found);
           }
       }
@@ -280,6 +292,73 @@ TEST_CASE("periodic shift by one in either direction, on 1, 2, 3, 4 and 8 ranks"
     // Both halos of two ranks come from one neighbour and travel together; one rank sends nothing.
     const std::uint64_t neighbours = world.size() == 1 ? 0 : world.size() == 2 ? 1 : 2;
     CHECK(halo.traffic() == Traffic{neighbours, world.size() == 1 ? 0u : 16u});
+  });
+}
+
+TEST_CASE("reflecting and replicating, by hand: values, adjoint and bytes on 1, 2, 3, 4 and 8 ranks") {
+  on_ranks({1, 2, 3, 4, 8}, [](const Communicator& world) {
+    const Grid<1> grid(world, {fit});
+    const long ranks = world.size();
+    for (const Padding mode : {Padding::reflect, Padding::replicate}) {
+      DistTensor<double, 5, place(d)> x(grid, {{1, 1, 8, 1, 1}}), g(grid, {{1, 1, 8, 1, 1}});
+      fill(x, [](const Index<5>& i) { return i[2]; });
+      Halo<double, 5> halo(x, window(7, 1, 1).pad(d, 3, 3).padded_with(mode));
+      halo.run(x);
+      // Positions -3 to 10.
+      const std::vector<long> mirrored{3, 2, 1, 0, 1, 2, 3, 4, 5, 6, 7, 6, 5, 4},
+          repeated{0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 7, 7, 7};
+      const auto& want = mode == Padding::reflect ? mirrored : repeated;
+      CHECK(halo.need().lo[2] == x.box().lo[2] - 3);
+      CHECK(halo.need().hi[2] == x.box().hi[2] + 3);
+      for (long at = halo.need().lo[2]; at < halo.need().hi[2]; ++at)
+        CHECK(x.view(halo.need())(0, 0, at - halo.need().lo[2], 0, 0) == double(want[std::size_t(at + 3)]));
+      // Ones in every block: what comes back counts how often a cell is read.
+      halo.reserve(g);
+      Blocks<host>::fill(g.view(halo.need()), 1.0);
+      halo.run_adjoint(g);
+      for (long at = g.box().lo[2]; at < g.box().hi[2]; ++at) {
+        double count = 0;
+        for (int r = 0; r < world.size(); ++r) {
+          const Interval own = x.map().partition(2)[r];
+          for (long p = own.lo - 3; p < own.hi + 3; ++p) count += want[std::size_t(p + 3)] == at;
+        }
+        CHECK(g.view()(0, 0, at - g.box().lo[2], 0, 0) == count);
+      }
+      // The padding of the first and the last block is their own while they hold four cells; then it travels too.
+      if (ranks == 2) CHECK(halo.traffic() == Traffic{1, 3 * sizeof(double)});
+      if (ranks == 4 && mode == Padding::replicate && world.rank() == 0)
+        CHECK(halo.traffic() == Traffic{2, (3 + 1) * sizeof(double)}); // 0,1 and 0 again to rank 1; 1 to rank 2
+      if (ranks == 4 && mode == Padding::reflect && world.rank() == 1)
+        CHECK(halo.traffic() == Traffic{3, (4 + 2 + 1) * sizeof(double)}); // 2,3 twice to 0; 2,3 to 2; 3 to 3
+    }
+  });
+}
+
+TEST_CASE("each side of a dim has its own padding; corners are products of both dims") {
+  on_ranks([](const Communicator& world) {
+    for (const auto& sizes : test::factorisations(world.size(), 2)) {
+      const Grid<2> grid(world, {sizes[0], sizes[1]});
+      const Extents<3> e{{4, 1, 3}};
+      DistTensor<double, 3, place(d, w)> x(grid, e);
+      fill(x, [](const Index<3>& i) { return 10 * i[0] + i[2]; });
+      const auto need = [&](int r) {
+        Box<3> b = x.map().box(r);
+        b.lo[0] -= 2, b.hi[0] += 2, b.lo[2] -= 1, b.hi[2] += 2;
+        return b;
+      };
+      Borders<3> borders;
+      borders[0] = {Padding::reflect, Padding::replicate}, borders[2] = {Padding::periodic, Padding::zeros};
+      Halo<double, 3> halo(grid, x.map(), need, borders);
+      halo.run(x);
+      const std::vector<long> depth{2, 1, 0, 1, 2, 3, 3, 3}, width{2, 0, 1, 2, -1, -1};
+      long wrong = 0;
+      if (!x.box().empty())
+        for_each_index(need(world.rank()), [&](const Index<3>& i) {
+          const long row = depth[std::size_t(i[0] + 2)], column = width[std::size_t(i[2] + 1)];
+          wrong += x.view(x.store())[i - x.store().lo] != (column < 0 ? 0 : double(10 * row + column));
+        });
+      CHECK(wrong == 0);
+    }
   });
 }
 
@@ -366,7 +445,7 @@ TEST_CASE("needs of any kind: tensors of rank 3, each side its own width, one di
       halo.run(x);
       long wrong = 0;
       for_each_index(need(world.rank()), [&](const Index<3>& i) {
-        const Index<3> source{{wrapped(i[0], 6), i[1], i[2]}};
+        const Index<3> source{{(i[0] + 6) % 6, i[1], i[2]}};
         const double expected = i[2] < 7 ? test::linear(source, x.extents()) : 0; // beyond the border of w: left alone
         wrong += x.view(x.store())[i - x.store().lo] != static_cast<float>(expected);
       });
@@ -384,7 +463,7 @@ TEST_CASE("start, poke, finish: the exchange runs while the interior changes; it
     halos.emplace_back(u, window(5).same().periodic());
     for (int step = 0; step < 5; ++step) {
       const auto value = [&](const Index<5>& i) {
-        return 1000 * step + test::linear(inside(i, x.extents()), x.extents());
+        return 1000 * step + test::linear(inside(i, x.extents(), window(5).periodic()), x.extents());
       };
       fill(x, value), fill(u, value);
       halos[0].start(x), halos[1].start(u); // two at once
@@ -440,6 +519,21 @@ TEST_CASE("misuse throws the same text on every rank, before any message") {
     CHECK(test::all_throw<usage_error>(world, [&] {
             Halo<float, 5> halo(x, window(3).pad(5).periodic());
           }).find("dim h: periodic padding 5/5 is wider than the input of size 4") != std::string::npos);
+    CHECK(test::all_throw<usage_error>(world,
+                                       [&] { Halo<float, 5> halo(x, window(3).pad(4).padded_with(Padding::reflect)); })
+              .find("dim h: reflecting padding 4/4 is not narrower than the input of size 4; use at most size - 1") !=
+          std::string::npos);
+    Borders<5> mirrors;
+    mirrors[3] = Padding::reflect;
+    CHECK(
+        test::all_throw<usage_error>(world, [&] {
+          Halo<float, 5>(
+              grid, x.map(),
+              [](int) {
+                return Box<5>{{{0, 0, 0, -4, 0}}, {{2, 2, 8, 4, 8}}};
+              },
+              mirrors);
+        }).find("Halo: a rank needs [-4,4) of dim h, more than the mirror image of its 4 cells") != std::string::npos);
     Halo<float, 5> halo(x, window(3).same());
     CHECK(test::all_throw<usage_error>(world, [&] { halo.start(other); })
               .starts_with(text("Halo: planned for place(d,h) 2x2x8x4x8 on a grid ", grid.shape(),

@@ -67,6 +67,36 @@ TEST_CASE("graph: output and all gradients are the same on every grid") {
   });
 }
 
+namespace {
+/// The paper's network in small: two poolings, skips, transposed convolutions.
+constexpr auto block(int a, int b) { return seq(conv(a), batch_norm(), relu(), conv(b), batch_norm(), relu()); }
+template <class Below> constexpr auto level(int c, Below below) {
+  return seq(block(c / 2, c), skip_concat(seq(max_pool(2), below, up(2 * c))), block(c, c));
+}
+constexpr auto small_unet = seq(level(4, level(8, block(8, 16))), conv(3, window(1)).with_bias());
+static_assert(walk(small_unet, {.c = 1, .d = 16, .h = 8, .w = 12}, over_ndhw).fault == Fault::none);
+static_assert(walk(small_unet, {.c = 1, .d = 17, .h = 19, .w = 23}, over_ndhw).fault == Fault::sizes_differ);
+} // namespace
+
+TEST_CASE("graph: a U-Net is the same on every grid, and its blocks stay aligned") {
+  const NetworkDescription unet = describe(small_unet, {.c = 1, .d = 16, .h = 8, .w = 12}, over_ndhw);
+  Oracle one(AnyGrid(Communicator(), {1, 1, 1, 1}), unet, {.batch = 2, .seed = 5});
+  const Passed want = pass(one, 2);
+  on_ranks([&](const Communicator& c) {
+    on_every_grid(c, [&](const AnyGrid& grid) {
+      Oracle net(grid, unet, {.batch = 2, .seed = 5});
+      const Passed got = pass(net, 2);
+      CHECK_MESSAGE(distance(got.y, want.y) < 1e-9, grid.shape().str());
+      CHECK_MESSAGE(distance(got.gradients, want.gradients) < 1e-9, grid.shape().str());
+    });
+    const AnyGrid split(c, {1, c.size() > 4 ? 1 : c.size(), c.size() > 4 ? 2 : 1, c.size() > 4 ? c.size() / 2 : 1});
+    Oracle net(split, unet, {.batch = 1});
+    if (c.size() <= 4)
+      for (const auto& [name, traffic] : net.traffic())
+        if (name.ends_with("concat") || name.ends_with("conv_transpose")) CHECK(traffic.forward == Traffic{});
+  });
+}
+
 TEST_CASE("graph: parameter gradients equal finite differences") {
   on_ranks({1, 2}, [](const Communicator& c) {
     const AnyGrid grid(c, {1, c.size(), 1, 1});
@@ -159,6 +189,30 @@ TEST_CASE("recompute: the same losses, gradients, running statistics and masks i
   });
 }
 
+namespace {
+template <class End> void check_halo_after(const End& end) {
+  const auto network = [&](auto part) {
+    return describe(seq(conv(3), part, conv(2)), {.c = 2, .d = 8, .h = 6, .w = 6}, over_ndhw);
+  };
+  const auto piece = seq(conv(4).with_bias(0.1), relu(), end);
+  on_ranks({1, 2, 4}, [&](const Communicator& c) {
+    on_every_grid(c, [&](const AnyGrid& grid) {
+      Oracle kept(grid, network(piece), {.batch = 2}), again(grid, network(recompute(piece)), {.batch = 2});
+      const Passed want = pass(kept, 2), got = pass(again, 2);
+      CHECK(got.y == want.y);
+      CHECK_MESSAGE(got.gradients == want.gradients, grid.shape().str());
+    });
+  });
+}
+} // namespace
+
+TEST_CASE("recompute: a piece that ends in a window gets its halo back") {
+  check_halo_after(conv(4));
+  check_halo_after(max_pool(window(3).same()));
+  check_halo_after(average_pool(window(3).same()));
+  check_halo_after(conv_transpose(4, window(3).pad(1)));
+}
+
 TEST_CASE("graph: faults name the layer and the remedy") {
   const auto told = [](const std::vector<LayerSpec>& layers) -> std::string {
     try {
@@ -171,6 +225,11 @@ TEST_CASE("graph: faults name the layer and the remedy") {
   };
   says(told(list(skip_concat(max_pool(2)))), {"layer 1 (concat), dim d", "needs 17, has 8", "divides by all strides"});
   says(told(list(residual(conv(3)))), {"layer 1 (add), dim c", "needs 2, has 3"});
+  says(told(list(small_unet)), {"(concat), dim d", "needs 17, has 16", "divides by all strides"});
+  says(told({conv_transpose(2, window(3).strided(2), {{2, 0, 0}})}),
+       {"layer 0 (conv_transpose), dim d", "below the stride"});
+  says(told({conv_transpose(2, window(3).periodic())}), {"layer 0 (conv_transpose)", "use zeros"});
+  says(told({conv_transpose(2, window(1).pad(9))}), {"layer 0 (conv_transpose), dim d", "use less"});
   says(told(list(skip_concat(to(whole_samples)))), {"layer 1 (concat)", "layout", "into both paths"});
   says(told({conv(2), add(-4)}), {"layer 1 (add)", "does not come before it"});
   says(told({conv(2), add(0)}), {"layer 1 (add)", "does not come before it"});

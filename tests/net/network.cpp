@@ -14,10 +14,10 @@ namespace {
 NetworkDescription all_kinds() {
   return describe({conv(3, window(3).same()).with_bias(0.1), leaky_relu(0.1),     //
                    batch_norm(),                                                  //
-                   average_pool(window(3).pad(1).strided(2)),                     //
+                   average_pool(window(3).pad(1).strided(2).padded_with(Padding::reflect)), //
                    conv(4, window(2, 3, 3).pad(d, 0, 1).pad(h, 1, 1).pad(w, 1, 1).periodic()), //
                    max_pool(window(2).strided(2, 1, 2)), batch_norm({.epsilon = 1e-3}), relu(),                  //
-                   to(place(w, h, d, n)), conv(3, window(3).dilated(2).pad(2)).initialised(Init::he_normal),
+                   to(place(w, h, d, n)), conv(3, window(3).dilated(2).pad(2).padded_with(w, Padding::replicate, Padding::zeros)).initialised(Init::he_normal),
                    to(place(n, rep, rep, n)), flatten(), dropout(0.7), dense(5).with_bias(0.2), leaky_relu(0.3),
                    to(whole_samples), dense(2)},
                   {.c = 2, .d = 9, .h = 7, .w = 6}, over_ndhw);
@@ -87,7 +87,7 @@ TEST_CASE("network: an activation that the pooling behind it absorbs, one that s
   };
   const Stencil s = window(3).pad(1).strided(2);
   on_ranks({1, 2, 4}, [&](const Communicator& c) {
-    for (const LayerSpec& act : {relu(), leaky_relu(0.2)})
+    for (const LayerSpec& act : {relu(), leaky_relu(0.2), elu(0.5), sigmoid(), tanh()})
       for (const LayerSpec& pool : {max_pool(s), average_pool(s), average_pool(s, PaddingCounts::no)}) {
         const AnyGrid grid(c, {1, c.size() > 2 ? 2 : c.size(), c.size() > 2 ? 2 : 1, 1});
         // dropout(1) changes nothing but stands between.

@@ -6,18 +6,21 @@
 #include "support/sweep.hpp"
 
 #include <tessera/backend/cpu.hpp>
+#include <tessera/backend/emulated.hpp>
 #include <tessera/net/network.hpp>
 #include <tessera/tensor/gather.hpp>
 
 namespace tessera {
 extern template class AnyNetwork<double, reference>;
 extern template class AnyNetwork<float, cpu>;
+extern template class AnyNetwork<double, emulated>;
 } // namespace tessera
 
 namespace tessera::test {
 
 using Oracle = AnyNetwork<double, reference>;
 using Product = AnyNetwork<float, cpu>;
+using OnDevice = AnyNetwork<double, emulated>;
 
 inline constexpr Layout over_ndhw = place(Dim::n, Dim::d, Dim::h, Dim::w);
 inline constexpr Layout whole_samples = place(Dim::n, Dim::n, Dim::n, Dim::n);
@@ -45,10 +48,13 @@ template <class Net> Passed pass(Net& net, long samples, Mode mode = Mode::train
   const auto y = gather(net.forward(x, mode, step));
   p.y.assign(y.begin(), y.end());
   fill(net.output_gradient(), [](const Index<5>& i) { return wave(i, 1); });
-  std::ranges::fill(net.gradients(), std::numeric_limits<T>::quiet_NaN());
+  const auto poisoned = on_host<typename Net::Space>(net.gradients());
+  std::ranges::fill(poisoned.span(), std::numeric_limits<T>::quiet_NaN());
+  poisoned.store();
   net.backward(x);
   net.for_each_gradient([](std::size_t, std::size_t) {});
-  p.gradients.assign(net.gradients().begin(), net.gradients().end());
+  const auto gradients = on_host<typename Net::Space>(net.gradients());
+  p.gradients.assign(gradients.span().begin(), gradients.span().end());
   return p;
 }
 

@@ -42,6 +42,10 @@ void same_on_every_grid(const NetworkDescription& what, long batch) {
       const Passed got = pass(fast, batch);
       CHECK_MESSAGE(distance(got.y, want.y) < 1e-4, grid.shape().str());
       CHECK_MESSAGE(distance(got.gradients, want.gradients) < 1e-4, grid.shape().str());
+      AnyNetwork<double, emulated> device(grid, what, options);
+      const Passed there = pass(device, batch);
+      CHECK_MESSAGE(distance(there.y, want.y) < 1e-10, grid.shape().str());
+      CHECK_MESSAGE(distance(there.gradients, want.gradients) < 1e-10, grid.shape().str());
     });
   });
 }

@@ -33,6 +33,8 @@ TEST_CASE("plan: every fault names its layer, its dim and the remedy, in the sam
       {{conv(2), max_pool(window(3).strided(0))}, {"layer 1 (max_pool)", "at least 1"}},
       {{conv(2), max_pool(3), average_pool(4)}, {"layer 2 (average_pool), dim d", "smaller kernel", "needs 4, has 2"}},
       {{conv(1, window(3).pad(h, 9, 0).periodic())}, {"layer 0 (conv), dim h", "at most one period", "needs 9, has 8"}},
+      {{conv(1, window(3).pad(h, 0, 8).padded_with(Padding::reflect))},
+       {"layer 0 (conv), dim h", "use at most size - 1, or Padding::replicate", "needs 8, has 7"}},
       {{conv(1), relu(), conv(0)}, {"layer 2 (conv)", "give conv(channels)"}},
       {{conv(1), flatten()}, {"layer 1 (flatten)", "put to(place(n,...)) with only n and rep before it"}},
       {{to(place(n, n)), dense(2)}, {"layer 1 (dense)", "put flatten() before it"}},
@@ -104,7 +106,8 @@ TEST_CASE("memory: what a network and its input take is what was estimated") {
   on_ranks({1, 2, 4, 8}, [](const Communicator& c) {
     on_every_grid(c, [&](const AnyGrid& grid) {
       const NetworkDescription description = describe(
-          {conv(4), relu(), average_pool(window(3).pad(1).strided(2)), conv(8), leaky_relu(0.1), conv(8), to(whole_samples),
+          {conv(4), relu(), average_pool(window(3).pad(1).strided(2)), conv(8, window(3).same().padded_with(Padding::reflect)),
+           leaky_relu(0.1), conv(8, window(3).same().periodic()), to(whole_samples),
            flatten(), dropout(0.5), dense(20), relu(), dense(2)},
           {.c = 2, .d = 16, .h = 16, .w = 16}, over_ndhw);
       const NetworkPlan plan(grid.shape(), description, 4);

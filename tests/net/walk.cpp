@@ -42,25 +42,59 @@ static_assert(is(fault_of(seq(conv(1, window(3).pad(w, 9, 1).periodic()))), Faul
                  8));
 static_assert(is(fault_of(seq(conv(2), max_pool(window(3).strided(2).pad(1).periodic().ceil()))),
                  Fault::ceil_without_zeros, 1, d));
+static_assert(is(fault_of(seq(conv(1, window(3).pad(w, 7, 8).padded_with(Padding::reflect)))),
+                 Fault::reflecting_padding_too_wide, 0, w, 8, 7));
+static_assert(is(fault_of(seq(conv(1, window(3).pad(w, 9, 7).padded_with(w, Padding::replicate, Padding::reflect)))),
+                 Fault::none, -1));
 static_assert(is(fault_of(seq(conv(2), relu(), conv(0))), Fault::no_channels, 2));
 static_assert(is(fault_of(seq(to(place(n, rep)), flatten(), dense(-3))), Fault::no_channels, 2));
 static_assert(is(fault_of(seq(conv(6), conv(4).grouped(4))), Fault::conv_groups_do_not_divide, 1));
 static_assert(is(fault_of(seq(conv(6), conv(8).grouped(3))), Fault::conv_groups_do_not_divide, 1));
 static_assert(is(fault_of(seq(conv(6).grouped(0))), Fault::conv_groups_do_not_divide, 0));
+static_assert(is(fault_of(seq(conv(2), conv_transpose(4, window(3)).grouped(2))), Fault::groups_without_conv, 1));
+static_assert(is(fault_of(seq(conv_transpose(4, window(3).ceil()))), Fault::ceil_without_window, 0, d));
 static_assert(is(fault_of(seq(conv(2), upsample(2, 0, 1))), Fault::bad_scale, 1, h));
 static_assert(is(fault_of(seq(conv(2), flatten())), Fault::flatten_splits_sample, 1));
 static_assert(is(fault_of(seq(conv(2), to(place(n, n)), dense(3))), Fault::dense_without_flatten, 2));
 static_assert(is(fault_of(seq(dropout(0))), Fault::bad_keep_probability, 0));
 static_assert(is(fault_of(seq(dropout(1), dropout(1.5))), Fault::bad_keep_probability, 1));
 static_assert(is(fault_of(seq(conv(1), leaky_relu(-0.1))), Fault::negative_slope, 1));
+static_assert(is(fault_of(seq(conv(1), elu(-0.1))), Fault::negative_alpha, 1));
+static_assert(is(fault_of(seq(conv(1), elu(0), gelu(), silu(), sigmoid(), tanh(), softmax())), Fault::none, -1));
 static_assert(is(fault_of(seq(conv(1), batch_norm({.epsilon = 0}))), Fault::bad_normalisation, 1));
 static_assert(is(fault_of(seq(batch_norm({.momentum = 1.5}))), Fault::bad_normalisation, 0));
+static_assert(is(fault_of(seq(conv(2), batch_norm({.over = grid_axes(0, 2)}))), Fault::no_such_axis, 1));
+static_assert(is(fault_of(seq(batch_norm({.over = grid_axes(-1)}))), Fault::no_such_axis, 0));
+static_assert(is(fault_of(seq(batch_norm({.over = grid_axes(1)}))), Fault::none, -1));
+static_assert(is(fault_of(seq(conv(8), group_norm(3))), Fault::groups_do_not_divide, 1, c, 3, 8));
+static_assert(is(fault_of(seq(conv(8), group_norm(0))), Fault::groups_do_not_divide, 1, c, 1, 8));
+static_assert(is(fault_of(seq(conv(8), group_norm(-1))), Fault::groups_do_not_divide, 1, c, 1, 8));
+static_assert(is(fault_of(seq(conv(8), group_norm(4, {.epsilon = 0}))), Fault::bad_normalisation, 1));
+static_assert(is(fault_of(seq(max_pool(8), group_norm(2))), Fault::one_value_per_group, 1));
+static_assert(is(fault_of(seq(max_pool(8), instance_norm())), Fault::one_value_per_group, 1));
+static_assert(is(fault_of(seq(max_pool(8), layer_norm())), Fault::none, -1));
+static_assert(is(fault_of(seq(conv(8), group_norm(8), instance_norm(), layer_norm())), Fault::none, -1));
+static_assert(walk(seq(conv(8, window(1)), batch_norm(), batch_norm({.affine = Affine::no}), group_norm(2),
+                       instance_norm({.affine = Affine::no}), layer_norm()),
+                   cube, spatial)
+                  .parameters() == 2 * 8 + 3 * 2 * 8);
 static_assert(is(fault_of(seq(conv(1), to(place(n)))), Fault::another_number_of_axes, 1));
 static_assert(is(fault_of(seq(conv(1), to(place(n, sum)))), Fault::pending_sum, 1));
 static_assert(is(fault_of(seq(conv(1), to(place(n, c)))), Fault::split_channel, 1));
 static_assert(is(fault_of(seq(conv(1)), place(n, sum)), Fault::pending_sum, -1));
 static_assert(is(fault_of(seq(conv(1)), place(c, n)), Fault::split_channel, -1));
 static_assert(is(fault_of(seq(LayerSpec{.kind = LayerKind::user})), Fault::unknown_layer, 0));
+// Softmax needs the channels of a cell together, whatever the layers before it allow.
+constexpr Fault softmax_on(const Layout& layout) {
+  WalkFault fault;
+  detail::infer(
+      softmax(), {{{4, 8, 8, 8}}, layout}, {}, [](int, LayerInfo&) {}, fault);
+  return fault.fault;
+}
+static_assert(group_norm(2).name() == std::string_view("group_norm") &&
+              layer_norm().name() == std::string_view("layer_norm") &&
+              instance_norm().name() == std::string_view("instance_norm"));
+static_assert(softmax_on(place(n, c)) == Fault::split_channel && softmax_on(place(n, d)) == Fault::none);
 // The first fault counts.
 static_assert(is(fault_of(seq(conv(2), max_pool(16), conv(0))), Fault::window_larger_than_input, 1, d, 16, 8));
 

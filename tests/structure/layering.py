@@ -31,8 +31,14 @@ VENDORS = {
     "boost/mpi": "comm/mpi_calls.hpp",
     "oneapi/dnnl": "kernel/onednn.hpp",
     "dnnl": "kernel/onednn.hpp",
+    "cuda_runtime": "space/cuda_calls.hpp",
+    "cudnn": "kernel/cudnn_graph.hpp",
+    "cublasLt": "kernel/cublaslt.hpp",
+    "nccl": "comm/nccl.hpp",
     "hdf5": "io/hdf5_base.hpp",
     "H5": "io/hdf5_base.hpp",
+    "nifti": "io/nifti_file.hpp",
+    "znz": "io/nifti_file.hpp",
 }
 
 # The operating system's, where the standard library has nothing.
@@ -147,7 +153,9 @@ BAD = {
     "Boost.MPI outside its wrapper": ("tensor/bad.hpp", "#include <boost/mpi/request.hpp>\n", "comm/mpi_calls.hpp alone"),
     "oneDNN outside its wrapper": ("layer/bad.hpp", "#include <oneapi/dnnl/dnnl.hpp>\n", "kernel/onednn.hpp alone"),
     "oneDNN by its old name": ("layer/bad.hpp", "#include <dnnl.h>\n", "kernel/onednn.hpp alone"),
+    "the CUDA runtime outside its wrapper": ("layer/bad.hpp", "#include <cuda_runtime.h>\n", "space/cuda_calls.hpp alone"),
     "HDF5 outside its wrapper": ("train/bad.hpp", "#include <hdf5.h>\n", "io/hdf5_base.hpp alone"),
+    "niftilib outside its wrapper": ("io/bad.hpp", "#include <nifti1_io.h>\n", "io/nifti_file.hpp alone"),
     "an unknown library": ("io/bad.hpp", "#include <highfive/H5File.hpp>\n", "neither Tessera's"),
     "an include by quotes": ("move/bad.hpp", '#include "halo.hpp"\n', "include as <"),
     "a file that is not there": ("move/bad.hpp", "#include <tessera/move/none.hpp>\n", "there is no"),

@@ -43,7 +43,8 @@ def installed(shell, folder):
     if shell("meson install", ["meson", "install", "-C", build]) is None:
         return
     there = sorted(p.relative_to(prefix).as_posix() for p in prefix.rglob("*") if p.is_file())
-    expected = sorted([h.relative_to(ROOT).as_posix() for h in headers()] + ["share/pkgconfig/tessera.pc"])
+    installs = headers() + sorted((ROOT / "include" / "tessera").rglob("*.cuh"))
+    expected = sorted([h.relative_to(ROOT).as_posix() for h in installs] + ["share/pkgconfig/tessera.pc"])
     shell.cases.check("the headers and tessera.pc are installed, nothing else", there == expected,
                       f"{sorted(set(there) ^ set(expected))}")
     flags = shell("pkg-config", ["pkg-config", "--cflags", "--libs", "tessera"],

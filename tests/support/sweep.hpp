@@ -23,6 +23,37 @@ private:
   std::mt19937_64 engine_;
 };
 
+/// Zeros half of the time, else any padding.
+inline Padding random_padding(Random& random) {
+  return random.one_in(2) ? Padding::zeros : static_cast<Padding>(random.pick(0, 3));
+}
+/// The cell that stands at `at`, counted out along the tensor step by step; -1 for a zero.
+inline long cell_at(long at, long extent, const PaddingModes& modes) {
+  long cell = 0, way = 1;
+  if (at < 0) {
+    switch (modes.below) {
+    case Padding::zeros: return -1;
+    case Padding::replicate: return 0;
+    case Padding::periodic:
+      for (; at < 0; ++at) cell = cell == 0 ? extent - 1 : cell - 1;
+      return cell;
+    case Padding::reflect:
+      for (; at < 0; ++at) ++cell;
+      return cell;
+    }
+  }
+  for (; at > 0; --at) {
+    if (cell + way == extent || (way < 0 && cell == 0)) switch (modes.above) {
+      case Padding::zeros: return -1;
+      case Padding::replicate: way = 0; break;
+      case Padding::periodic: cell = -1; break;
+      case Padding::reflect: way = -1; break;
+      }
+    cell += way;
+  }
+  return cell;
+}
+
 /// Every way to write `ranks` as a product of `axes` sizes, order counts.
 inline std::vector<std::vector<int>> factorisations(int ranks, int axes) {
   if (axes == 1) return {{ranks}};

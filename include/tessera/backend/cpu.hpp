@@ -8,11 +8,13 @@
 
 #include <tessera/backend/reference.hpp>
 #include <tessera/kernel/cpu.hpp>
+#include <tessera/kernel/function.hpp>
 #include <tessera/kernel/normalisation.hpp>
 #include <tessera/kernel/optimizer.hpp>
 #include <tessera/kernel/pointwise.hpp>
 #include <tessera/kernel/pooling.hpp>
 #include <tessera/kernel/resample.hpp>
+#include <tessera/kernel/softmax.hpp>
 
 namespace tessera {
 
@@ -58,8 +60,34 @@ struct cpu : reference {
   template <class T> static void fill_channels(const View<T, 5>& y, const T* bias, kernel::Activation a, double slope) {
     kernel::fill_channels(y, bias, a, slope);
   }
+  template <class T> static void add_channels(const View<T, 5>& y, const T* bias, kernel::Activation a, double slope) {
+    if (bias) kernel::add_channels(y, bias);
+    if (a != kernel::Activation::none) kernel::activation_forward(a, slope, View<const T, 5>(y), y);
+  }
   template <class T> static void sum_channels(const View<const T, 5>& dy, T* db) {
     kernel::sum_channels(dy, db, kernel::Gradient::overwrite);
+  }
+  template <class T>
+  static void pointwise_forward(kernel::Pointwise f, const View<const T, 5>& x, const View<T, 5>& y) {
+    kernel::pointwise_forward(f, x, y);
+  }
+  template <class T>
+  static void pointwise_backward(kernel::Pointwise f, const View<const T, 5>& x, const View<const T, 5>& dy,
+                                 const View<T, 5>& dx) {
+    kernel::pointwise_backward(f, x, dy, dx);
+  }
+  template <class T, class F> static void function_forward(const F& f, const View<const T, 5>& x, const View<T, 5>& y) {
+    kernel::function_forward(f, x, y);
+  }
+  template <class T, class F>
+  static void function_backward(const F& f, const View<const T, 5>& x, const View<const T, 5>& dy,
+                                const View<T, 5>& dx) {
+    kernel::function_backward(f, x, dy, dx);
+  }
+  template <class T> static void softmax(const View<const T, 5>& x, const View<T, 5>& y) { kernel::softmax(x, y); }
+  template <class T>
+  static void softmax_backward(const View<const T, 5>& y, const View<const T, 5>& dy, const View<T, 5>& dx) {
+    kernel::softmax_backward(y, dy, dx);
   }
   template <class T> static void channel_sums(const View<const T, 5>& x, double* sums) {
     kernel::channel_sums(x, sums);

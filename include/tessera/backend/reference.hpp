@@ -98,9 +98,42 @@ struct reference {
     for_each_index(whole(y.extents),
                    [&](const Index<5>& i) { y[i] = kernel::activate(a, slope, bias ? bias[i[1]] : T{}); });
   }
+  /// y = act(y + bias) in every cell
+  template <class T> static void add_channels(const View<T, 5>& y, const T* bias, kernel::Activation a, double slope) {
+    for_each_index(whole(y.extents),
+                   [&](const Index<5>& i) { y[i] = kernel::activate(a, slope, y[i] + (bias ? bias[i[1]] : T{})); });
+  }
   /// db = sum of dy over samples and cells
   template <class T> static void sum_channels(const View<const T, 5>& dy, T* db) {
     kernel::reference::sum_channels(dy, db, kernel::Gradient::overwrite);
+  }
+  template <class T>
+  static void pointwise_forward(kernel::Pointwise f, const View<const T, 5>& x, const View<T, 5>& y) {
+    for_each_index(whole(y.extents), [&](const Index<5>& i) { y[i] = kernel::pointwise_value(f, x[i]); });
+  }
+  /// dx = dy f'(x)
+  template <class T>
+  static void pointwise_backward(kernel::Pointwise f, const View<const T, 5>& x, const View<const T, 5>& dy,
+                                 const View<T, 5>& dx) {
+    for_each_index(whole(dx.extents),
+                   [&](const Index<5>& i) { dx[i] = dy[i] * kernel::pointwise_derivative(f, x[i]); });
+  }
+  /// The same for a function of the user's, a type with value(v) and derivative(v).
+  template <class T, class F> static void function_forward(const F& f, const View<const T, 5>& x, const View<T, 5>& y) {
+    for_each_index(whole(y.extents), [&](const Index<5>& i) { y[i] = static_cast<T>(f.value(x[i])); });
+  }
+  template <class T, class F>
+  static void function_backward(const F& f, const View<const T, 5>& x, const View<const T, 5>& dy,
+                                const View<T, 5>& dx) {
+    for_each_index(whole(dx.extents), [&](const Index<5>& i) { dx[i] = static_cast<T>(dy[i] * f.derivative(x[i])); });
+  }
+  /// Over the channels of each cell; backward from the output y.
+  template <class T> static void softmax(const View<const T, 5>& x, const View<T, 5>& y) {
+    kernel::reference::softmax(x, y);
+  }
+  template <class T>
+  static void softmax_backward(const View<const T, 5>& y, const View<const T, 5>& dy, const View<T, 5>& dx) {
+    kernel::reference::softmax_backward(y, dy, dx);
   }
   // The passes of batch normalisation: see kernel/normalisation.hpp.
   template <class T> static void channel_sums(const View<const T, 5>& x, double* sums) {

@@ -29,13 +29,18 @@ enum class Element { f32, f64, i32, i64, u8 };
 enum class Reduce { sum, min, max };
 
 template <class T> constexpr Element element_of() {
-  if constexpr (std::is_same_v<T, float>) return Element::f32;
-  else if constexpr (std::is_same_v<T, double>) return Element::f64;
+  if constexpr (std::is_same_v<T, float>)
+    return Element::f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return Element::f64;
   else if constexpr (std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::byte> || std::is_same_v<T, char>)
     return Element::u8;
-  else if constexpr (std::is_integral_v<T> && sizeof(T) == 4) return Element::i32;
-  else if constexpr (std::is_integral_v<T> && sizeof(T) == 8) return Element::i64;
-  else static_assert(sizeof(T) == 0, "tessera: a reduction needs float, double, a 4- or 8-byte integer, or bytes");
+  else if constexpr (std::is_integral_v<T> && sizeof(T) == 4)
+    return Element::i32;
+  else if constexpr (std::is_integral_v<T> && sizeof(T) == 8)
+    return Element::i64;
+  else
+    static_assert(sizeof(T) == 0, "tessera: a reduction needs float, double, a 4- or 8-byte integer, or bytes");
 }
 
 /// What one rank has sent since it was made, over all groups derived from one world. Collectives count the payload
@@ -56,6 +61,32 @@ struct Pending {
   virtual bool test() = 0;
   /// Blocks until complete. Throws comm_error that names `what` and the peer if the watchdog runs out.
   virtual void wait() = 0;
+};
+
+struct Endpoint;
+
+/// Device memory that a rank sends to, or receives from, another.
+struct DeviceMessage {
+  int peer = 0;
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// A way between the memories of the ranks' devices, beside the host messages of a group: what it moves is device
+/// memory. Every call starts behind the work in the calling thread's stream and returns at once; what it moves is in
+/// place once its Pending is complete. All ranks of the group make the same calls in the same order.
+struct DeviceLink {
+  virtual ~DeviceLink() = default;
+  /// "nccl", "host-staged"
+  virtual std::string_view name() const = 0;
+  /// All sends and receives of one exchange, together. Messages between two ranks match in order and in size. The
+  /// memory stays as it is until the exchange is complete.
+  virtual std::unique_ptr<Pending> exchange(std::span<const DeviceMessage> sends,
+                                            std::span<const DeviceMessage> receives, int tag) = 0;
+  /// In place over all ranks, `count` elements.
+  virtual std::unique_ptr<Pending> all_reduce(void* data, std::size_t count, Element, Reduce) = 0;
+  /// The same way for a part of the group. Collective over the part; the part owns it.
+  virtual std::shared_ptr<DeviceLink> over(Endpoint& part) = 0;
 };
 
 /// What a transport provides. Byte spans are host memory unless the transport says otherwise.
@@ -82,6 +113,8 @@ struct Endpoint {
   virtual Counters& counters() = 0;
   /// Ends all ranks of the world; prints `why` first.
   [[noreturn]] virtual void abort(std::string_view why) = 0;
+  /// The way of device memory between these ranks; null if the program gave none. Parts of the group inherit it.
+  std::shared_ptr<DeviceLink> device_link{};
 };
 
 /// What this rank's thread has spent in Request::wait so far: communication that nothing hid.
@@ -155,7 +188,11 @@ public:
   }
   template <class T> std::vector<std::vector<T>> all_gather(std::span<const T> mine) const;
   void barrier() const { e_->barrier(); }
-  Communicator split(int color) const { return Communicator(e_->split(color)); }
+  Communicator split(int color) const {
+    Communicator part(e_->split(color));
+    if (e_->device_link) part.e_->device_link = e_->device_link->over(*part.e_);
+    return part;
+  }
   void progress() const { e_->progress(); }
   comm::Counters counters() const { return e_->counters(); }
   [[noreturn]] void abort(std::string_view why) const {
@@ -173,8 +210,9 @@ template <class T> std::vector<std::vector<T>> Communicator::all_gather(std::spa
   std::vector<std::vector<T>> all;
   for (auto& raw : e_->all_gather(std::as_bytes(mine))) {
     std::vector<T> v(raw.size() / sizeof(T));
-    if (!v.empty()) std::char_traits<char>::copy(reinterpret_cast<char*>(v.data()),
-                                                 reinterpret_cast<const char*>(raw.data()), raw.size());
+    if (!v.empty())
+      std::char_traits<char>::copy(reinterpret_cast<char*>(v.data()), reinterpret_cast<const char*>(raw.data()),
+                                   raw.size());
     all.push_back(std::move(v));
   }
   return all;

@@ -76,7 +76,7 @@ public:
   Evaluation(const char* what, const E& e, const Map<N>& map, std::vector<Buffer<std::byte>>& vectors)
       : e_(e), extents_(map.extents()), vectors_(vectors) {
     visit(e_, Path<N>{}, [&]<class T, int M, class S>(const Tensor<T, M, S>& t, const Path<N>& p) {
-      flat_ = flat_ && !p.zeros[fastest_dim<N>] && !p.wraps[fastest_dim<N>];
+      flat_ = flat_ && !p.shifted[fastest_dim<N>];
       if constexpr (M == N) {
         require_equal_maps(what, map, t.map());
         reach_of(&t).add(p);
@@ -86,13 +86,12 @@ public:
                         " channels; give one for each channel");
         TESSERA_REQUIRE(t.map().grid() == map.grid(), what, ": a vector on a grid ", t.map().grid().str(),
                         " meets a tensor on a grid ", map.grid().str(), "; both must be on one grid");
+        Reach<N> of_vector;
+        of_vector.add(p);
+        require_one_padding(what, of_vector);
       }
     });
-    for (const auto& r : reaches_)
-      for (int k = 0; k < N; ++k)
-        TESSERA_REQUIRE(!r.reach.zeros[k] || !r.reach.wraps[k], what, ": dim ", dim_name(dim_at(k, N)),
-                        " of one tensor is shifted with zeros and with Padding::periodic; assign one of the two shifts "
-                        "to a tensor first");
+    for (const auto& r : reaches_) require_one_padding(what, r.reach);
   }
   Evaluation(const Evaluation&) = delete;
   Evaluation& operator=(const Evaluation&) = delete;
@@ -161,6 +160,21 @@ public:
   }
 
 private:
+  void require_one_padding(const char* what, const Reach<N>& r) const {
+    for (int k = 0; k < N; ++k) {
+      const char dim = dim_name(dim_at(k, N));
+      TESSERA_REQUIRE(!r.mixed[k], what, ": dim ", dim,
+                      " of one tensor is shifted with several kinds of padding; assign one of the shifts to a tensor "
+                      "first");
+      TESSERA_REQUIRE(!r.again[k], what, ": a shift along dim ", dim,
+                      " inside another with Padding::reflect or Padding::replicate; assign the inner one to a tensor "
+                      "first");
+      const bool reflects = r.shifted[k] && r.borders[k] == Padding::reflect && extents_[k] > 0;
+      TESSERA_REQUIRE(!reflects || (-r.lo[k] < extents_[k] && r.hi[k] < extents_[k]), what, ": dim ", dim,
+                      " of extent ", extents_[k], " is shifted by ", std::max(-r.lo[k], r.hi[k]),
+                      " with Padding::reflect; shift by at most extent - 1, or use Padding::replicate");
+    }
+  }
   struct Entry {
     const void* tensor;
     Reach<N> reach;

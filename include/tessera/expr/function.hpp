@@ -106,7 +106,7 @@ requires Operands<A...>
 auto map(F f, A&&... a) { return detail::apply(detail::Mapped<F>(std::move(f)), std::forward<A>(a)...); }
 
 /// shift<d>(u, by)(i) = u(i + by) along dim D: the value `by` cells further on. Outside the global tensor it is 0, or
-/// wraps around with Padding::periodic. This is what makes an assignment exchange halos.
+/// what the padding says: Padding::periodic, reflect, replicate. This is what makes an assignment exchange halos.
 template <Dim D, Expression A> auto shift(A&& a, long by, Padding mode = Padding::zeros) {
   return detail::Shift<D, detail::node_of<A>>(detail::as_node(std::forward<A>(a)), by, mode);
 }

@@ -40,10 +40,10 @@ private:
     p.k = s.kernel(), p.stride = s.strides(), p.dilation = s.dilations();
     for (int i = 0; i < 3; ++i) {
       p.in[i] = in.extent(2 + i), p.out[i] = out.extent(2 + i);
-      p.in_origin[i] = in.lo[2 + i], p.out_origin[i] = out.lo[2 + i];
-      p.global[i] = run_.in().extents()[2 + i];
-      p.padding[i] = s[i].below, p.padding_above[i] = s[i].above;
-      p.periodic[i] = s[i].mode == Padding::periodic;
+      // Padding that is stored counts as cells of the tensor, which then begins earlier and ends later.
+      p.in_origin[i] = in.lo[2 + i] + s[i].stored_below(), p.out_origin[i] = out.lo[2 + i];
+      p.global[i] = run_.in().extents()[2 + i] + s[i].stored_below() + s[i].stored_above();
+      p.padding[i] = s[i].below - s[i].stored_below(), p.padding_above[i] = s[i].above - s[i].stored_above();
     }
     p.count_padding = divisor_ == Divisor::window;
     return p;
@@ -85,7 +85,7 @@ template <Stencil S, kernel::Pool Kind, Divisor D, class X> struct PoolNode : No
 
 } // namespace detail
 
-/// The largest element of each window; padding never wins.
+/// The largest element of each window; zeros of the padding never win.
 template <Stencil S, Expression X> auto max_pool(X&& x) {
   return detail::PoolNode<S, kernel::Pool::max, Divisor::window, detail::node_of<X>>(
       detail::as_node(std::forward<X>(x)));

@@ -13,11 +13,17 @@ namespace tessera::detail {
 /// The shifts between an element of the result and the element of a leaf that it reads.
 template <int N> struct Path {
   Index<N> offset{};
-  Flags<N> zeros{}, wraps{}; ///< dims along which something shifts, by padding
+  Flags<N> shifted{};   ///< dims along which something shifts, with `borders`
+  Borders<N> borders{}; ///< of those dims
+  Flags<N> mixed{};     ///< dims with shifts of several paddings
+  Flags<N> again{}; ///< dims with a shift inside another and padding that does not add up: neither zeros nor periodic
   void add(int dim, long by, Padding mode) {
     if (by == 0) return;
+    mixed[dim] |= shifted[dim] && borders[dim] != mode;
+    again[dim] |= shifted[dim] && (mode == Padding::reflect || mode == Padding::replicate);
     offset[dim] += by;
-    (mode == Padding::zeros ? zeros : wraps)[dim] = true;
+    shifted[dim] = true;
+    borders[dim] = mode;
   }
 };
 
@@ -46,8 +52,9 @@ template <int N, class G, class... A, class F> void visit(const Apply<G, A...>& 
 
 /// All paths to one tensor together.
 template <int N> struct Reach {
-  Index<N> lo{}, hi{}; ///< lo <= 0 <= hi
-  Flags<N> zeros{}, wraps{};
+  Index<N> lo{}, hi{};                  ///< lo <= 0 <= hi
+  Flags<N> shifted{}, mixed{}, again{}; ///< see Path
+  Borders<N> borders{};
   bool corners = false; ///< some path leaves its cell along two dims
   friend bool operator==(const Reach&, const Reach&) = default;
 
@@ -56,8 +63,9 @@ template <int N> struct Reach {
     for (int k = 0; k < N; ++k) {
       lo[k] = std::min(lo[k], p.offset[k]);
       hi[k] = std::max(hi[k], p.offset[k]);
-      zeros[k] |= p.zeros[k];
-      wraps[k] |= p.wraps[k];
+      mixed[k] |= p.mixed[k] || (shifted[k] && p.shifted[k] && borders[k] != p.borders[k]);
+      again[k] |= p.again[k];
+      if (p.shifted[k]) shifted[k] = true, borders[k] = p.borders[k];
       dims += p.offset[k] != 0;
     }
     corners |= dims > 1;
@@ -105,7 +113,7 @@ public:
         return own.empty() ? own : reach_.boxes(own)[i];
       };
       const BoxPlan<N> one =
-          plan_boxes(map, need, reach.wraps, me, Own::stays, map.layout().mask(Placement::Kind::rep));
+          plan_boxes(map, need, reach.borders, me, Own::stays, map.layout().mask(Placement::Kind::rep));
       all.sends.insert(all.sends.end(), one.sends.begin(), one.sends.end());
       all.recvs.insert(all.recvs.end(), one.recvs.begin(), one.recvs.end());
       all.local.insert(all.local.end(), one.local.begin(), one.local.end());
@@ -134,11 +142,11 @@ public:
   void poke() override { exchange_.poke(); }
 
 private:
-  /// Zeros outside the global tensor. Each time, because whatever used the block before may have wrapped around.
+  /// Zeros outside the global tensor. Each time, because whatever used the block before may have left others there.
   void clear_outside(Tensor<T, N, Space>& x, const Box<N>& need) const {
     if (need.empty()) return;
     for (int k = 0; k < N; ++k) {
-      if (!reach_.zeros[k]) continue;
+      if (!reach_.shifted[k] || reach_.borders[k] != Padding::zeros) continue;
       Box<N> below = need, above = need;
       below.hi[k] = std::min(need.hi[k], 0L);
       above.lo[k] = std::max(need.lo[k], x.extents()[k]);

@@ -148,7 +148,7 @@ template <int N> struct Binder {
       return bind(e.operand, p);
     } else {
       auto inner = bind(e.operand, p);
-      // A shift that wraps, or goes nowhere, never leaves the tensor: its edges lie where nothing is.
+      // A shift with other padding, or to nowhere, never leaves the tensor: its edges lie where nothing is.
       const bool edges = e.by != 0 && e.mode == Padding::zeros;
       constexpr long far = std::numeric_limits<long>::max() / 4;
       EdgeReader<decltype(inner)> r{std::move(inner), dim, p.offset[dim], extents[dim], rows.step(dim)};
@@ -176,9 +176,8 @@ private:
     const View<const T, 1> v = t.view();
     const long channels = rows.channels(), extent = extents[c];
     for (long i = 0; i < std::min(channels, rows.length()); ++i) {
-      long at = rows.box.lo[c] + i + p.offset[c];
-      if (p.wraps[c] && extent > 0) at = (at % extent + extent) % extent;
-      to[i] = at >= 0 && at < extent ? v(at) : T{};
+      const long at = padded_source(rows.box.lo[c] + i + p.offset[c], extent, p.borders[c]);
+      to[i] = at >= 0 ? v(at) : T{};
     }
     for (long i = channels; i < rows.length(); ++i) to[i] = to[i - channels];
     return to;

@@ -17,7 +17,8 @@ template <class T, class Space> class WindowRun {
 public:
   WindowRun(const AnyGrid& grid, const Map<5>& in, const Stencil& s, const Map<5>& out, Channels channels)
       : in_(in), out_(out), stencil_(s), channels_(channels), box_(out.box(grid.rank())), owned_(in.box(grid.rank())),
-        halo_(grid, in, [&](int r) { return needs(out.box(r)); }, {{false, false, wraps(0), wraps(1), wraps(2)}}) {
+        halo_(
+            grid, in, [&](int r) { return needs(out.box(r)); }, s.borders<5>()) {
     interior_ = box_;
     if (box_.empty() || owned_.contains(needs(box_))) return;
     for (int k = 2; k < 5; ++k) {
@@ -85,8 +86,6 @@ public:
   }
 
 private:
-  bool wraps(int i) const { return stencil_[i].mode == Padding::periodic; }
-
   Map<5> in_, out_;
   Stencil stencil_;
   Channels channels_;

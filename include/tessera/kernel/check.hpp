@@ -32,6 +32,9 @@ constexpr Interval taps(const Conv& p, int i, long q) {
   return taps_inside(q * p.stride[i] - p.below[i], p.k[i], p.dilation[i], 0, p.in[i]);
 }
 
+/// The first input channel that output channel `o` reads.
+constexpr long first_input(const Conv& p, long o) { return o / (p.co / p.groups) * (p.ci / p.groups); }
+
 inline Extents<5> x_extents(const Conv& p) { return {{p.n, p.ci, p.in[0], p.in[1], p.in[2]}}; }
 inline Extents<5> y_extents(const Conv& p) { return {{p.n, p.co, p.out[0], p.out[1], p.out[2]}}; }
 inline Extents<5> w_extents(const Conv& p) { return {{p.co, p.ci / p.groups, p.k[0], p.k[1], p.k[2]}}; }

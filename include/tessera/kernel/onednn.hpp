@@ -32,9 +32,6 @@ inline OnednnCounters& onednn_counters() {
   return counters;
 }
 
-/// A pass of a layer.
-enum class Pass { forward, backward_data, backward_weights };
-
 namespace detail {
 
 /// Runs f and turns oneDNN's exceptions into backend_error.
@@ -72,8 +69,8 @@ template <class Primitive, class Hint, class... Args>
 auto onednn_backward_descriptor(const dnnl::primitive_attr& attributes, const Hint& forward, const Args&... args) {
   return typename Primitive::primitive_desc(onednn_engine(), args..., forward, attributes);
 }
-inline void append_activation(dnnl::post_ops& ops, float slope) {
-  ops.append_eltwise(dnnl::algorithm::eltwise_relu, slope, 0.F);
+inline void append_eltwise(dnnl::post_ops& ops, dnnl::algorithm what, float alpha) {
+  ops.append_eltwise(what, alpha, 0.F);
 }
 #else
 template <class Primitive, class... Args>
@@ -84,17 +81,28 @@ template <class Primitive, class Hint, class... Args>
 auto onednn_backward_descriptor(const dnnl::primitive_attr& attributes, const Hint& forward, const Args&... args) {
   return typename Primitive::primitive_desc(typename Primitive::desc(args...), attributes, onednn_engine(), forward);
 }
-inline void append_activation(dnnl::post_ops& ops, float slope) {
-  ops.append_eltwise(1.F, dnnl::algorithm::eltwise_relu, slope, 0.F);
+inline void append_eltwise(dnnl::post_ops& ops, dnnl::algorithm what, float alpha) {
+  ops.append_eltwise(1.F, what, alpha, 0.F);
 }
 #endif
+
+inline void append_activation(dnnl::post_ops& ops, Activation act, float slope) {
+  switch (act) {
+  case Activation::none: return;
+  case Activation::relu: return append_eltwise(ops, dnnl::algorithm::eltwise_relu, 0.F);
+  case Activation::leaky_relu: return append_eltwise(ops, dnnl::algorithm::eltwise_relu, slope);
+  case Activation::elu: return append_eltwise(ops, dnnl::algorithm::eltwise_elu, slope);
+  case Activation::sigmoid: return append_eltwise(ops, dnnl::algorithm::eltwise_logistic, 0.F);
+  case Activation::tanh: return append_eltwise(ops, dnnl::algorithm::eltwise_tanh, 0.F);
+  }
+}
 
 inline dnnl::primitive_attr onednn_attributes(Activation act, double slope) {
   dnnl::primitive_attr a;
   a.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (act != Activation::none) {
     dnnl::post_ops ops;
-    append_activation(ops, act == Activation::relu ? 0.F : static_cast<float>(slope));
+    append_activation(ops, act, static_cast<float>(slope));
     a.set_post_ops(ops);
   }
   return a;

@@ -1,12 +1,12 @@
 // kernel/pointwise.hpp: activations and per-channel sums on views of any strides; dense stretches run as one loop.
 //
-// May know: base, kernel/problem.hpp, reference.hpp, simd.hpp.
+// May know: base, kernel/problem.hpp, math.hpp, reference.hpp, simd.hpp.
 // Example: activation_backward<float>(Activation::leaky_relu, 0.01, y, dy);   // dy *= act', from the output y
 #pragma once
 
 #include <tessera/base/copy.hpp>
+#include <tessera/kernel/math.hpp>
 #include <tessera/kernel/reference.hpp>
-#include <tessera/kernel/simd.hpp>
 
 namespace tessera::kernel {
 
@@ -24,12 +24,28 @@ template <class T> struct LeakyRelu {
   template <class V> V value(V v) const { return v > V{} ? v : slope * v; }
   template <class V> V derivative(V out) const { return out > V{} ? V{} + T{1} : V{} + slope; }
 };
+template <class T> struct Elu {
+  T alpha;
+  template <class V> V value(V v) const { return v > V{} ? v : alpha * exp_minus_1(v); }
+  template <class V> V derivative(V out) const { return out > V{} ? V{} + T{1} : out + alpha; }
+};
+template <class T> struct Sigmoid {
+  template <class V> V value(V v) const { return sigmoid(v); }
+  template <class V> V derivative(V out) const { return out * (T{1} - out); }
+};
+template <class T> struct Tanh {
+  template <class V> V value(V v) const { return tanh(v); }
+  template <class V> V derivative(V out) const { return T{1} - out * out; }
+};
 /// Calls f with the function object of the activation, so that loops inside f are compiled for it.
 template <class T, class F> void with_activation(Activation a, double slope, const F& f) {
   switch (a) {
   case Activation::none: return f(Linear<T>{});
   case Activation::relu: return f(Relu<T>{});
   case Activation::leaky_relu: return f(LeakyRelu<T>{static_cast<T>(slope)});
+  case Activation::elu: return f(Elu<T>{static_cast<T>(slope)});
+  case Activation::sigmoid: return f(Sigmoid<T>{});
+  case Activation::tanh: return f(Tanh<T>{});
   }
 }
 
@@ -89,14 +105,18 @@ template <class T> void fill_channels(const View<T, 5>& y, const T* bias, Activa
   });
 }
 
-/// db = or += the sum of dy over samples and cells, one element a channel.
+/// db = or += the sum of dy over samples and cells, one element a channel. Sums in double: there may be many cells.
 template <class T> void sum_channels(const View<const T, 5>& dy, T* db, Gradient mode) {
-  if (mode == Gradient::overwrite) std::fill_n(db, dy.extents[1], T{});
+  thread_local std::vector<double> sums; // stays from call to call
+  sums.assign(std::size_t(dy.extents[1]), 0.0);
+  double* const to = sums.data();
   for_each_index(whole(Extents<4>{{dy.extents[0], dy.extents[2], dy.extents[3], dy.extents[4]}}),
                  [&](const Index<4>& i) {
                    const T* p = &dy(i[0], 0, i[1], i[2], i[3]);
-                   for (long c = 0; c < dy.extents[1]; ++c) db[c] += p[c * dy.strides[1]];
+                   for (long c = 0; c < dy.extents[1]; ++c) to[c] += static_cast<double>(p[c * dy.strides[1]]);
                  });
+  for (long c = 0; c < dy.extents[1]; ++c)
+    db[c] = static_cast<T>(mode == Gradient::accumulate ? static_cast<double>(db[c]) + to[c] : to[c]);
 }
 
 } // namespace tessera::kernel

@@ -17,7 +17,15 @@ namespace tessera::kernel {
 /// Depth, height, width.
 using Triple = Index<3>;
 
-enum class Activation { none, relu, leaky_relu };
+/// Activations whose derivative follows from their output, so that the operation before them can take them in and their
+/// input is kept nowhere.
+enum class Activation { none, relu, leaky_relu, elu, sigmoid, tanh };
+
+/// Pointwise functions whose derivative needs their input; `custom` is a function of the user's.
+enum class Pointwise { none, gelu, gelu_tanh, silu, custom };
+
+/// A pass of a layer with weights.
+enum class Pass { forward, backward_data, backward_weights };
 
 /// One local convolution, cross-correlation form as in all deep-learning libraries:
 ///   y[n,o,q] = act( b[o] + sum_{i,k} w[o,i,k] * x[n, i, q*stride - below + k*dilation] ),  zero outside the block.
@@ -29,7 +37,7 @@ struct Conv {
   long n = 0, ci = 0, co = 0;
   Triple in{}, out{}, k{}, stride{{1, 1, 1}}, dilation{{1, 1, 1}}, below{}, above{};
   Activation act = Activation::none; ///< fused into forward only; its derivative is the caller's business
-  double slope = 0;                  ///< of leaky_relu
+  double slope = 0;                  ///< of leaky_relu; alpha of elu
   long groups = 1;                   ///< a divisor of ci and of co
   friend bool operator==(const Conv&, const Conv&) = default;
 

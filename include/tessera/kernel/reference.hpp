@@ -6,21 +6,72 @@
 // Example: reference::convolution<double>(p, x, w, bias, y);   // bias may be null
 #pragma once
 
+#include <cmath>
+#include <numbers>
 #include <tessera/base/copy.hpp>
 #include <tessera/kernel/check.hpp>
 #include <vector>
 
 namespace tessera::kernel {
 
-/// act(v); `slope` belongs to leaky_relu.
-template <class T> constexpr T activate(Activation a, double slope, T v) {
-  if (a == Activation::none || v > T{}) return v;
-  return a == Activation::relu ? T{} : static_cast<T>(slope) * v;
+/// act(v); `slope` belongs to leaky_relu, and is the alpha of elu.
+template <class T> TESSERA_HD constexpr T activate(Activation a, double slope, T v) {
+  switch (a) {
+  case Activation::none: return v;
+  case Activation::relu: return v > T{} ? v : T{};
+  case Activation::leaky_relu: return v > T{} ? v : static_cast<T>(slope) * v;
+  case Activation::elu: return v > T{} ? v : static_cast<T>(slope) * std::expm1(v);
+  case Activation::sigmoid: return T{1} / (T{1} + std::exp(-v));
+  case Activation::tanh: return std::tanh(v);
+  }
+  return v;
 }
-/// act'(v), recovered from the activation's output: relu and leaky_relu keep the sign. 0 at v = 0 for relu.
-template <class T> constexpr T activation_slope(Activation a, double slope, T output) {
-  if (a == Activation::none || output > T{}) return T{1};
-  return a == Activation::relu ? T{} : static_cast<T>(slope);
+/// act'(v), recovered from the activation's output: relu, leaky_relu and elu keep the sign. 0 at v = 0 for relu.
+template <class T> TESSERA_HD constexpr T activation_slope(Activation a, double slope, T output) {
+  switch (a) {
+  case Activation::none: return T{1};
+  case Activation::relu: return output > T{} ? T{1} : T{};
+  case Activation::leaky_relu: return output > T{} ? T{1} : static_cast<T>(slope);
+  case Activation::elu: return output > T{} ? T{1} : output + static_cast<T>(slope);
+  case Activation::sigmoid: return output * (T{1} - output);
+  case Activation::tanh: return T{1} - output * output;
+  }
+  return T{1};
+}
+
+/// f(v) and f'(v) of a pointwise function that needs its input, as their definitions read.
+template <class T> TESSERA_HD T pointwise_value(Pointwise f, T v) {
+  const double x = static_cast<double>(v);
+  switch (f) {
+  case Pointwise::gelu: return static_cast<T>(x * 0.5 * std::erfc(-x / std::numbers::sqrt2));
+  case Pointwise::gelu_tanh: {
+    const double u = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+    return static_cast<T>(0.5 * x * (1 + std::tanh(u)));
+  }
+  case Pointwise::silu: return static_cast<T>(x / (1 + std::exp(-x)));
+  case Pointwise::none:
+  case Pointwise::custom: break;
+  }
+  return v;
+}
+template <class T> TESSERA_HD T pointwise_derivative(Pointwise f, T v) {
+  const double x = static_cast<double>(v);
+  switch (f) {
+  case Pointwise::gelu:
+    return static_cast<T>(0.5 * std::erfc(-x / std::numbers::sqrt2) +
+                          x * std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi));
+  case Pointwise::gelu_tanh: {
+    const double k = std::sqrt(2 / std::numbers::pi), t = std::tanh(k * (x + 0.044715 * x * x * x));
+    return static_cast<T>(0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x));
+  }
+  case Pointwise::silu: {
+    const double s = 1 / (1 + std::exp(-x));
+    return static_cast<T>(s * (1 + x * (1 - s)));
+  }
+  case Pointwise::none:
+  case Pointwise::custom: break;
+  }
+  return T{1};
 }
 
 namespace reference {
@@ -44,8 +95,6 @@ template <class F> void for_each_tap(const Conv& p, const F& f) {
     });
 }
 inline Index<5> at(long n, long c, const Index<3>& i) { return {{n, c, i[0], i[1], i[2]}}; }
-/// The first input channel that output channel `o` reads.
-inline long first_input(const Conv& p, long o) { return o / (p.co / p.groups) * (p.ci / p.groups); }
 } // namespace detail
 
 /// y = act(bias + w * x), see Conv. `bias` holds co elements or is null.
@@ -55,7 +104,7 @@ void convolution(const Conv& p, const View<const T, 5>& x, const View<const T, 5
   for_each_index(whole(y.extents), [&](const Index<5>& i) { y[i] = bias ? bias[i[1]] : T{}; });
   detail::for_each_tap(p, [&](long n, const Index<3>& q, const Index<3>& k, const Index<3>& cell) {
     for (long o = 0; o < p.co; ++o) {
-      const T* px = &x[detail::at(n, detail::first_input(p, o), cell)];
+      const T* px = &x[detail::at(n, first_input(p, o), cell)];
       const T* pw = &w[detail::at(o, 0, k)];
       T sum{};
       for (long i = 0; i < p.ci / p.groups; ++i) sum += px[i * x.strides[1]] * pw[i * w.strides[1]];
@@ -73,7 +122,7 @@ void convolution_backward_data(const Conv& p, const View<const T, 5>& dy, const 
   fill_block(dx, T{});
   detail::for_each_tap(p, [&](long n, const Index<3>& q, const Index<3>& k, const Index<3>& cell) {
     for (long o = 0; o < p.co; ++o) {
-      T* px = &dx[detail::at(n, detail::first_input(p, o), cell)];
+      T* px = &dx[detail::at(n, first_input(p, o), cell)];
       const T* pw = &w[detail::at(o, 0, k)];
       const T g = dy[detail::at(n, o, q)];
       for (long i = 0; i < p.ci / p.groups; ++i) px[i * dx.strides[1]] += g * pw[i * w.strides[1]];
@@ -94,7 +143,7 @@ void convolution_backward_weights(const Conv& p, const View<const T, 5>& x, cons
   if (mode == Gradient::overwrite) fill_block(dw, T{});
   detail::for_each_tap(p, [&](long n, const Index<3>& q, const Index<3>& k, const Index<3>& cell) {
     for (long o = 0; o < p.co; ++o) {
-      const T* px = &x[detail::at(n, detail::first_input(p, o), cell)];
+      const T* px = &x[detail::at(n, first_input(p, o), cell)];
       T* pw = &dw[detail::at(o, 0, k)];
       const T g = dy[detail::at(n, o, q)];
       for (long i = 0; i < p.ci / p.groups; ++i) pw[i * dw.strides[1]] += g * px[i * x.strides[1]];
@@ -209,6 +258,30 @@ void normalisation_backward(const View<const T, 5>& x, const View<const T, 5>& d
   for_each_index(whole(x.extents), [&](const Index<5>& i) {
     const long c = i[1];
     dx[i] = a[c] * dy[i] + b[c] * (x[i] - mean[c]) + e[c];
+  });
+}
+
+/// y = exp(x) / the sum of exp(x) over the channels, in each cell.
+template <class T> void softmax(const View<const T, 5>& x, const View<T, 5>& y) {
+  const long channels = x.extents[1];
+  if (x.empty()) return;
+  for_each_index(whole(Extents<4>{{x.extents[0], x.extents[2], x.extents[3], x.extents[4]}}), [&](const Index<4>& i) {
+    const auto cell = [&](long c) { return Index<5>{{i[0], c, i[1], i[2], i[3]}}; };
+    T most = x[cell(0)], sum{};
+    for (long c = 1; c < channels; ++c) most = std::max(most, x[cell(c)]); // without it exp would overflow
+    for (long c = 0; c < channels; ++c) sum += y[cell(c)] = std::exp(x[cell(c)] - most);
+    for (long c = 0; c < channels; ++c) y[cell(c)] /= sum;
+  });
+}
+/// dx = y (dy - the sum of y dy over the channels), in each cell.
+template <class T> void softmax_backward(const View<const T, 5>& y, const View<const T, 5>& dy, const View<T, 5>& dx) {
+  const long channels = y.extents[1];
+  if (y.empty()) return;
+  for_each_index(whole(Extents<4>{{y.extents[0], y.extents[2], y.extents[3], y.extents[4]}}), [&](const Index<4>& i) {
+    const auto cell = [&](long c) { return Index<5>{{i[0], c, i[1], i[2], i[3]}}; };
+    T sum{};
+    for (long c = 0; c < channels; ++c) sum += y[cell(c)] * dy[cell(c)];
+    for (long c = 0; c < channels; ++c) dx[cell(c)] = y[cell(c)] * (dy[cell(c)] - sum);
   });
 }
 

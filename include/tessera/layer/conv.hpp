@@ -30,7 +30,10 @@ public:
     OverlapParts parts = overlap_parts(mine, owned, stencil_, in.extents());
     // Slabs along depth are dense; rims along h or w would not be, so there the whole block waits for its halo.
     for (const Box<5>& rim : parts.rims)
-      if (rim.extent(3) != mine.extent(3) || rim.extent(4) != mine.extent(4)) parts = {mine, {}};
+      if (rim.extent(3) != mine.extent(3) || rim.extent(4) != mine.extent(4)) {
+        parts = {mine, {}};
+        break; // the rims are gone
+      }
     if (!parts.rims.empty()) {
       interior_ = make_slab(parts.interior);
       for (const Box<5>& rim : parts.rims) rims_.push_back(make_slab(rim));
@@ -39,6 +42,7 @@ public:
   }
 
   Box<5> need() const override { return halo_.need(); }
+  void exchange_again(Field& x) override { halo_.run(x); }
 
   void activation_is_absorbed() override { absorbed_ = true; }
 

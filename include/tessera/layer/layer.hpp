@@ -55,6 +55,8 @@ public:
   virtual Box<5> need() const = 0;
   /// y = layer(x). Exchanges the halo of x, which stays in x for the backward pass.
   virtual void forward(Pass<T>& pass, Field& x, Field& y) = 0;
+  /// The messages of forward() alone: gives x, whose own block was computed again, its halo back.
+  virtual void exchange_again(Field&) {}
   /// From dy (the gradient of the loss with respect to y, which it may overwrite): parameter gradients, and *dx unless
   /// dx is null (the first layer of a network needs none). Gradients keep the layout of their tensors. Where the plan
   /// says so (NetworkPlan::in_place), *dx lies in the memory of x, and y in that of dy.
@@ -85,7 +87,7 @@ struct LocalWindow {
 };
 
 /// For the outputs `out` of a stencil on a tensor of extents `in`: what is read, and how much of the windows lies
-/// outside the tensor on each side (zeros that the kernel pads; periodic dims are never clipped).
+/// outside the tensor on each side (zeros that the kernel pads; sides of other modes are never clipped).
 inline LocalWindow local_window(const Box<5>& out, const Stencil& s, const Extents<5>& in) {
   LocalWindow l;
   l.input = needed_input(out, s, in);

@@ -24,6 +24,7 @@ public:
   }
 
   Box<5> need() const override { return halo_.need(); }
+  void exchange_again(Field& x) override { halo_.run(x); }
   bool absorb(InputActivation a) override {
     absorbed_ = a;
     return true;
@@ -65,10 +66,11 @@ private:
     p.n = out.extent(0), p.c = out.extent(1);
     for (int i = 0; i < 3; ++i) {
       p.in[i] = in.extent(2 + i), p.out[i] = out.extent(2 + i);
-      p.in_origin[i] = in.lo[2 + i], p.out_origin[i] = out.lo[2 + i];
-      p.global[i] = in_.extents()[2 + i];
-      p.padding[i] = spec_.stencil[i].below, p.padding_above[i] = spec_.stencil[i].above;
-      p.periodic[i] = spec_.stencil[i].mode == Padding::periodic;
+      // Padding that is stored counts as cells of the tensor, which then begins earlier and ends later.
+      const Window& w = spec_.stencil[i];
+      p.in_origin[i] = in.lo[2 + i] + w.stored_below(), p.out_origin[i] = out.lo[2 + i];
+      p.global[i] = in_.extents()[2 + i] + w.stored_below() + w.stored_above();
+      p.padding[i] = w.below - w.stored_below(), p.padding_above[i] = w.above - w.stored_above();
     }
     p.k = spec_.stencil.kernel(), p.stride = spec_.stencil.strides(), p.dilation = spec_.stencil.dilations();
     p.count_padding = spec_.padding_counts == PaddingCounts::yes;

@@ -12,6 +12,8 @@
 // x is the block with everything its outputs read, padding included, so y(n,c,q) reads x from q*stride on and there are
 // no borders to think of. backward adds into dx and da, which start at zero.
 //
+// The functions run on the host. On a backend whose memory the host cannot touch, blocks are copied there and back.
+//
 // May know: base to move, layer/layer.hpp.
 // Example: seq(conv(8), Sharpen{}, relu())
 #pragma once
@@ -47,13 +49,19 @@ public:
     dx_ = Buffer<T, Space>(std::size_t(padded_.volume()));
   }
   Box<5> need() const override { return halo_.need(); }
+  void exchange_again(Field& x) override { halo_.run(x); }
 
   void forward(Pass<T>& pass, Field& x, Field& y) override {
     halo_.run(x);
     if (out_.empty()) return;
     const View<T, 5> px(x_.data(), padded_.extents());
     Blocks<Space>::copy(std::as_const(x).view(window_.input), inner(px));
-    layer_.template forward<T>(local(pass), View<const T, 5>(px), weights(pass), y.view());
+    const auto a = on_host<Space>(pass.weights);
+    const Mirror<Access::read> hx(px);
+    const Mirror<Access::write> hy(y.view());
+    layer_.template forward<T>(local(pass), View<const T, 5>(hx.view), View<const T, 5>(a.data(), parameters_),
+                               hy.view);
+    hy.store();
     pass.poke();
   }
   void backward(Pass<T>& pass, Field& x, const Field&, Field& dy, Field* dx) override {
@@ -63,8 +71,13 @@ public:
       const View<T, 5> px(x_.data(), padded_.extents()), pdx(dx_.data(), padded_.extents());
       Blocks<Space>::copy(std::as_const(x).view(window_.input), inner(px));
       Blocks<Space>::fill(pdx, T{});
-      layer_.template backward<T>(local(pass), View<const T, 5>(px), weights(pass), std::as_const(dy).view(), pdx,
-                                  View<T, 5>(pass.weight_gradients.data(), parameters_));
+      const auto a = on_host<Space>(pass.weights);
+      const auto da = on_host<Space>(pass.weight_gradients);
+      const Mirror<Access::read> hx(px), hdy(dy.view());
+      const Mirror<Access::read_and_write> hdx(pdx);
+      layer_.template backward<T>(local(pass), View<const T, 5>(hx.view), View<const T, 5>(a.data(), parameters_),
+                                  View<const T, 5>(hdy.view), hdx.view, View<T, 5>(da.data(), parameters_));
+      hdx.store(), da.store();
       if (dx) Blocks<Space>::copy(inner(pdx), dx->view(window_.input));
     }
     if (dx) halo_.start_adjoint(*dx);
@@ -74,8 +87,40 @@ public:
   LayerTraffic traffic() const override { return {halo_.traffic(), halo_.adjoint_traffic(), 0}; }
 
 private:
+  /// A block as the user's functions see it: where it is, or a dense copy on the host that store() writes back.
+  enum class Access : int { read, write, read_and_write };
+  template <Access How> struct Mirror {
+    explicit Mirror(const View<T, 5>& block) : view(block), there_(block) {
+      if constexpr (!Space::host_accessible) {
+        on_host_ = Buffer<T, typename Space::pinned>(std::size_t(block.size()));
+        view = View<T, 5>(on_host_.data(), block.extents);
+        if constexpr (How != Access::write) {
+          if (!there_.dense()) pack();
+          read_back<Space>(view.data, there_.dense() ? there_.data : packed_.data(), on_host_.size());
+        }
+      }
+    }
+    void store() const requires(How != Access::read) {
+      if constexpr (!Space::host_accessible) {
+        if (there_.dense()) return write_from_host<Space>(there_.data, view.data, on_host_.size());
+        if (!packed_.data()) packed_ = Buffer<T, Space>(on_host_.size());
+        write_from_host<Space>(packed_.data(), view.data, on_host_.size());
+        Blocks<Space>::copy(View<const T, 5>(packed_.data(), there_.extents), there_);
+      }
+    }
+    View<T, 5> view;
+
+  private:
+    void pack() {
+      packed_ = Buffer<T, Space>(on_host_.size());
+      Blocks<Space>::copy(there_, View<T, 5>(packed_.data(), there_.extents));
+    }
+    View<T, 5> there_;
+    Buffer<T, typename Space::pinned> on_host_;
+    mutable Buffer<T, Space> packed_;
+  };
+
   Local local(const Pass<T>& pass) const { return {out_, in_.extents(), pass.seed, pass.step, pass.mode}; }
-  View<const T, 5> weights(const Pass<T>& pass) const { return {pass.weights.data(), parameters_}; }
   /// The part of a padded block that lies inside the tensor.
   View<T, 5> inner(const View<T, 5>& padded) const {
     return padded.box(shifted(window_.input, Index<5>{} - padded_.lo));

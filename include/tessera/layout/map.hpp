@@ -138,15 +138,51 @@ inline Map<5> output_map(const Map<5>& in, const Stencil& s, long channels) {
   return Map<5>(in.layout(), in.grid(), e, std::move(parts));
 }
 
-/// The input box that a rank needs to produce the output box, in global indices; clipped to the tensor where padding
-/// is zeros (the kernel pads there), unclipped where it wraps. Empty if the output is empty.
+/// The map of one label for each voxel of `m`: the same boundaries, one channel.
+inline Map<5> label_map(const Map<5>& m) {
+  std::array<Partition, 5> parts = m.partitions();
+  Extents<5> e = m.extents();
+  if (e[1] != 1) parts[1] = Partition::balanced(1, m.partition(1).parts());
+  e[1] = 1;
+  return Map<5>(m.layout(), m.grid(), e, std::move(parts));
+}
+
+/// The input box that a rank needs to produce the output box, in global indices; clipped to the tensor on sides whose
+/// padding is zeros (the kernel pads there), unclipped on others. Empty if the output is empty.
 inline Box<5> needed_input(const Box<5>& out, const Stencil& s, const Extents<5>& in) {
   Box<5> b = out;
   b.lo[1] = 0, b.hi[1] = in[1];
   for (int i = 0; i < 3; ++i) {
     Interval r = s[i].reads({out.lo[2 + i], out.hi[2 + i]});
-    if (s[i].mode == Padding::zeros) r = {std::max(0L, r.lo), std::min(in[2 + i], r.hi)};
+    if (s[i].mode.below == Padding::zeros) r.lo = std::max(0L, r.lo);
+    if (s[i].mode.above == Padding::zeros) r.hi = std::min(in[2 + i], r.hi);
     b.lo[2 + i] = r.lo, b.hi[2 + i] = std::max(r.lo, r.hi);
+  }
+  if (out.empty()) b.hi = b.lo = out.lo;
+  return b;
+}
+
+/// The map of a transposed window's output (Window::transposed_output), each spatial partition enlarged by the stride.
+inline Map<5> transposed_output_map(const Map<5>& in, const Stencil& s, const Index<3>& more, long channels) {
+  std::array<Partition, 5> parts = in.partitions();
+  Extents<5> e = in.extents();
+  if (channels != e[1]) parts[1] = Partition::balanced(channels, in.partition(1).parts());
+  e[1] = channels;
+  for (int i = 0; i < 3; ++i) {
+    e[2 + i] = s[i].transposed_output(in.extents()[2 + i], more[i]);
+    parts[std::size_t(2 + i)] = in.partition(2 + i).enlarged(s[i].stride, e[2 + i]);
+  }
+  return Map<5>(in.layout(), in.grid(), e, std::move(parts));
+}
+
+/// The inputs of a transposed window that touch the outputs `out`, all channels; empty if none do.
+inline Box<5> touching_input(const Box<5>& out, const Stencil& s, const Extents<5>& in) {
+  Box<5> b = out;
+  b.lo[1] = 0, b.hi[1] = in[1];
+  for (int i = 0; i < 3; ++i) {
+    const Interval r = s[i].readers({out.lo[2 + i], out.hi[2 + i]});
+    b.lo[2 + i] = std::min(std::max(0L, r.lo), in[2 + i]);
+    b.hi[2 + i] = std::max(b.lo[2 + i], std::min(in[2 + i], r.hi));
   }
   if (out.empty()) b.hi = b.lo = out.lo;
   return b;

@@ -77,6 +77,15 @@ public:
     return Partition(std::move(offsets));
   }
 
+  /// The partition of something `factor` times as large, cut or extended to `extent` at its end: output q belongs to
+  /// whoever holds input q / factor.
+  Partition enlarged(long factor, long extent) const {
+    std::vector<long> offsets{0};
+    for (int p = 1; p < parts(); ++p) offsets.push_back(std::min(extent, (*this)[p].lo * factor));
+    offsets.push_back(extent);
+    return Partition(std::move(offsets));
+  }
+
 private:
   explicit Partition(std::vector<long> offsets) : offsets_(std::move(offsets)) {}
   std::vector<long> offsets_;

@@ -4,6 +4,11 @@
 // transposed matrix. One message per peer; a box that lies contiguous in memory is sent and received in place, others
 // go through buffers that are made once. start() posts everything, finish() waits and unpacks; compute in between.
 //
+// Messages are host memory. Where the host cannot touch the tensor, boxes are packed there and copied to pinned host
+// memory on the thread's transfer stream, so kernels run meanwhile; the sends follow as soon as the copies are done,
+// at the latest in finish(). Nothing but finish() waits for the device. Where the group has a way for device memory
+// (Endpoint::device_link), packed boxes go through that instead, all messages of an exchange together.
+//
 // May know: base, layout, space, comm, tensor, move/plan.hpp.
 // Example: Exchange<float, 5> halo(comm, plan, tag);  halo.start(x, x);  interior();  halo.finish();
 #pragma once
@@ -47,6 +52,7 @@ public:
   /// are unchanged by the caller and the target's are untouched.
   void start(const Tensor<T, N, Space>& source, Tensor<T, N, Space>& target, Arrive how = Arrive::copy) {
     begin(how == Arrive::add, false, target);
+    if constexpr (staged) return start_staged(source, how == Arrive::add);
     for (Message& m : recvs_) post_receive(m, how == Arrive::copy);
     for (Message& m : sends_) post_send(m, source);
     if (how == Arrive::copy)
@@ -57,6 +63,7 @@ public:
   /// Posts the adjoint: the `to` boxes of `target` are added into the `from` boxes of `source`.
   void start_adjoint(const Tensor<T, N, Space>& target, Tensor<T, N, Space>& source) {
     begin(true, true, source);
+    if constexpr (staged) return start_staged(target, true);
     for (Message& m : sends_) post_receive(m, false);
     for (Message& m : recvs_) post_send(m, target);
     source_ = &target;
@@ -65,25 +72,18 @@ public:
   /// bitwise.
   void finish() {
     if (!target_) return;
+    if constexpr (staged) send_staged();
     for (Request& r : pending_) r.wait();
     pending_.clear();
-    if (!adding_) {
-      for (const Message& m : recvs_)
-        if (!m.in_place)
-          unpack(m, [](const View<const T, N>& from, const View<T, N>& to) { Blocks<Space>::copy(from, to); });
-    } else {
-      bool own_done = false;
-      for (const Message& m : adjoint_ ? sends_ : recvs_) {
-        if (!own_done && m.peer > comm_.rank()) add_own(), own_done = true;
-        unpack(m, [](const View<const T, N>& from, const View<T, N>& to) { Blocks<Space>::add(from, to); });
-      }
-      if (!own_done) add_own();
-    }
+    if constexpr (staged) return finish_staged();
+    put_in_place();
     target_ = nullptr;
     source_ = nullptr;
   }
   /// Moves pending messages on; call it between kernels.
   void poke() {
+    if constexpr (staged)
+      if (target_ && streams_.packed.ready()) send_staged();
     for (Request& r : pending_) r.test();
   }
 
@@ -97,13 +97,122 @@ public:
   }
 
 private:
+  /// True if messages go through pinned host memory.
+  static constexpr bool staged = !Space::host_accessible;
+  using Pinned = typename Space::pinned;
+
   struct Message {
     int peer = 0;
     std::size_t first = 0, last = 0; ///< the transfers it carries
     long elements = 0;
     bool in_place = false;
-    Buffer<T, Space> buffer; ///< made when first needed
+    Buffer<T, Space> buffer;   ///< made when first needed
+    Buffer<T, Pinned> on_host; ///< what is sent or received, where that is not the buffer
   };
+  /// Between the thread's streams: the tensor is ready for the transfer stream, boxes are packed and copied to the
+  /// host, everything that arrived is in its place.
+  struct Streams {
+    typename Space::Event ready, packed, placed;
+    bool sent = true;
+  };
+
+  /// Puts what arrived where it belongs.
+  void put_in_place() {
+    if (!adding_) {
+      for (const Message& m : recvs_)
+        if (!m.in_place)
+          unpack(m, [](const View<const T, N>& from, const View<T, N>& to) { Blocks<Space>::copy(from, to); });
+    } else {
+      bool own_done = false;
+      for (const Message& m : adjoint_ ? sends_ : recvs_) {
+        if (!own_done && m.peer > comm_.rank()) add_own(), own_done = true;
+        unpack(m, [](const View<const T, N>& from, const View<T, N>& to) { Blocks<Space>::add(from, to); });
+      }
+      if (!own_done) add_own();
+    }
+  }
+
+  std::vector<Message>& outgoing() { return adjoint_ ? recvs_ : sends_; }
+  std::vector<Message>& incoming() { return adjoint_ ? sends_ : recvs_; }
+  /// The one box of a message, if it lies contiguous in the tensor: it needs no packing.
+  template <class Field> auto contiguous(const Message& m, Field& t) const {
+    auto v = t.view(leaving(m, m.first));
+    return m.last - m.first == 1 && v.dense() ? v.data : nullptr;
+  }
+  void start_staged(const Tensor<T, N, Space>& from, bool adding) {
+    if (empty()) {
+      target_ = nullptr;
+      return;
+    }
+    streams_.ready.record(Space::stream());
+    streams_.ready.wait(Space::transfer_stream());
+    const typename Space::Current current(Space::transfer_stream());
+    comm::DeviceLink* const link = comm_.endpoint().device_link.get();
+    std::vector<comm::DeviceMessage> leaving;
+    for (Message& m : outgoing()) {
+      const T* packed = contiguous(m, from);
+      if (!packed) {
+        pack(m, from);
+        packed = m.buffer.data();
+      }
+      if (link) {
+        leaving.push_back({m.peer, const_cast<T*>(packed), std::size_t(m.elements) * sizeof(T)});
+        continue;
+      }
+      const std::span<T> out = host_room(m);
+      Space::copy_to_host(out.data(), packed, out.size_bytes(), Space::stream());
+    }
+    if (link)
+      start_linked(*link, leaving, adding);
+    else {
+      streams_.packed.record(Space::stream());
+      streams_.sent = false;
+      streams_.placed.synchronize(); // the last exchange has taken what arrived out of the host's memory
+      for (Message& m : incoming()) pending_.push_back(comm_.irecv(m.peer, tag_, host_room(m)));
+    }
+    if (adding)
+      source_ = &from;
+    else
+      for (const Transfer<N>& t : plan_.local) Blocks<Space>::copy(from.view(t.from), target_->view(t.to));
+  }
+  /// All messages at once, device to device, behind the packing.
+  void start_linked(comm::DeviceLink& link, const std::vector<comm::DeviceMessage>& leaving, bool adding) {
+    std::vector<comm::DeviceMessage> arriving;
+    for (Message& m : incoming()) {
+      T* to = adding ? nullptr : contiguous(m, *target_);
+      m.in_place = to != nullptr;
+      if (!to) to = room(m).data();
+      arriving.push_back({m.peer, to, std::size_t(m.elements) * sizeof(T)});
+    }
+    if (!leaving.empty() || !arriving.empty()) pending_.emplace_back(link.exchange(leaving, arriving, tag_));
+  }
+  void send_staged() {
+    if (std::exchange(streams_.sent, true)) return;
+    streams_.packed.synchronize();
+    for (Message& m : outgoing())
+      pending_.push_back(comm_.isend(m.peer, tag_, std::span<const T>(m.on_host.data(), m.on_host.size())));
+  }
+  void finish_staged() {
+    {
+      const typename Space::Current current(Space::transfer_stream());
+      for (Message& m : incoming()) {
+        if (comm_.endpoint().device_link) break; // it has arrived where it belongs
+        T* to = adding_ ? nullptr : contiguous(m, *target_);
+        m.in_place = to != nullptr;
+        if (!to) to = room(m).data();
+        Space::copy_from_host(to, m.on_host.data(), m.on_host.bytes(), Space::stream());
+      }
+      put_in_place();
+      streams_.placed.record(Space::stream());
+    }
+    streams_.placed.wait(Space::stream());
+    target_ = nullptr;
+    source_ = nullptr;
+  }
+  static std::span<T> host_room(Message& m) {
+    if (m.on_host.size() == 0) m.on_host = Buffer<T, Pinned>(std::size_t(m.elements));
+    return {m.on_host.data(), m.on_host.size()};
+  }
 
   static std::vector<Message> messages_of(const std::vector<Transfer<N>>& transfers) {
     std::vector<Message> all;
@@ -152,13 +261,16 @@ private:
         return;
       }
     }
+    pack(m, from);
+    pending_.push_back(comm_.isend(m.peer, tag_, std::span<const T>(m.buffer.data(), m.buffer.size())));
+  }
+  void pack(Message& m, const Tensor<T, N, Space>& from) {
     T* at = room(m).data();
     for (std::size_t i = m.first; i < m.last; ++i) {
       const View<const T, N> v = from.view(leaving(m, i));
       Blocks<Space>::copy(v, View<T, N>(at, v.extents));
       at += v.size();
     }
-    pending_.push_back(comm_.isend(m.peer, tag_, std::span<const T>(m.buffer.data(), m.buffer.size())));
   }
   template <class F> void unpack(const Message& m, F&& put) {
     const T* at = m.buffer.data();
@@ -180,7 +292,8 @@ private:
   BoxPlan<N> plan_;
   int tag_ = 0;
   std::vector<Message> sends_, recvs_;
-  std::vector<Request> pending_;
+  Streams streams_;
+  std::vector<Request> pending_; // after the messages, so before them to go
   const Tensor<T, N, Space>* source_ = nullptr;
   Tensor<T, N, Space>* target_ = nullptr;
   bool adding_ = false, adjoint_ = false;

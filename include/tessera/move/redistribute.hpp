@@ -7,6 +7,7 @@
 // Example: Redistribution<float, 5> r(grid, y.map(), z.map());  r.run(y, z);     or simply: z = y;
 #pragma once
 
+#include <tessera/comm/sum.hpp>
 #include <tessera/layout/moves.hpp>
 #include <tessera/move/halo.hpp>
 #include <tessera/tensor/dist_tensor.hpp>
@@ -91,18 +92,21 @@ private:
   }
   void all_reduce(Tensor<T, N, Space>& x) {
     if constexpr (detail::reducible<T>) { // the constructor refuses others
-      const Communicator& ranks = grid_.over(reduced_);
       const View<T, N> v = x.view();
-      if (v.dense()) {
-        ranks.iall_reduce(std::span<T>(v.data, std::size_t(v.size()))).wait();
-        return;
-      }
+      if (v.dense()) return sum_over_ranks(v);
       if (packed_.size() == 0) packed_ = Buffer<T, Space>(std::size_t(v.size()));
       const View<T, N> p(packed_.data(), v.extents);
       Blocks<Space>::copy(v, p);
-      ranks.iall_reduce(std::span<T>(p.data, std::size_t(p.size()))).wait();
+      sum_over_ranks(p);
       Blocks<Space>::copy(p, v);
     }
+  }
+
+  void sum_over_ranks(const View<T, N>& dense) {
+    if (!Space::host_accessible && on_host_.size() < std::size_t(dense.size()))
+      on_host_ = Buffer<T, typename Space::pinned>(std::size_t(dense.size()));
+    sum_.begin(grid_.over(reduced_), {dense.data, std::size_t(dense.size())}, on_host_.data());
+    sum_.wait();
   }
 
   AnyGrid grid_;
@@ -112,6 +116,8 @@ private:
   Exchange<T, N, Space> exchange_;
   Tensor<T, N, Space> reduced_source_;
   Buffer<T, Space> packed_;
+  Buffer<T, typename Space::pinned> on_host_; ///< where the host cannot touch the tensors
+  Sum<T, Space> sum_;
 };
 
 /// target = source across layouts; plans, runs, forgets. Hold a Redistribution where it is repeated.

@@ -11,18 +11,21 @@
 
 namespace tessera {
 
-/// One machine of the job.
+/// One machine of the job, or one GPU.
 struct HostMemory {
   int ranks = 0;
   std::uint64_t available = 0, needed = 0;
 };
 
-/// What the ranks on each machine need together and what it has, by host name; the same on every rank. Collective.
-inline std::map<std::string, HostMemory> host_memory(const AnyGrid& grid, const NetworkPlan& plan, std::size_t element,
-                                                     int moments) {
+/// What the ranks on each machine need together and what it has, by host name (and device, where the space has its own
+/// memory); the same on every rank. Collective.
+template <class Space = host>
+std::map<std::string, HostMemory> host_memory(const AnyGrid& grid, const NetworkPlan& plan, std::size_t element,
+                                              int moments) {
   char name[256] = "";
   ::gethostname(name, sizeof name - 1);
-  const std::string mine = text(name, ' ', available_memory());
+  std::string mine = text(name, ' ', available_memory());
+  if constexpr (!Space::host_accessible) mine = text(name, ", ", Space::device_name(), ' ', Space::available_memory());
   const auto all = grid.world().all_gather(std::span<const char>(mine));
   std::map<std::string, HostMemory> hosts;
   for (int r = 0; r < grid.ranks(); ++r) {
@@ -38,8 +41,9 @@ inline std::map<std::string, HostMemory> host_memory(const AnyGrid& grid, const 
 }
 
 /// Throws usage_error on every rank if some machine cannot hold what its ranks are about to allocate.
-inline void require_memory(const AnyGrid& grid, const NetworkPlan& plan, std::size_t element, int moments) {
-  for (const auto& [name, h] : host_memory(grid, plan, element, moments))
+template <class Space = host>
+void require_memory(const AnyGrid& grid, const NetworkPlan& plan, std::size_t element, int moments) {
+  for (const auto& [name, h] : host_memory<Space>(grid, plan, element, moments))
     TESSERA_REQUIRE(h.available == 0 || h.needed <= h.available, "Network: the ", h.ranks, " ranks on ", name, " need ",
                     h.needed >> 20, " MiB together but it has ", h.available >> 20,
                     " MiB; use a smaller batch or sample, or more machines");
@@ -74,7 +78,7 @@ template <class Net> std::string memory_report(const Net& net, int moments) {
                 double(m.halo_buffers) / mib, double(m.scratch) / mib, double(m.reductions) / mib,
                 double(m.total()) / mib);
   s += line;
-  for (const auto& [name, h] : host_memory(net.grid(), plan, sizeof(T), moments)) {
+  for (const auto& [name, h] : host_memory<typename Net::Space>(net.grid(), plan, sizeof(T), moments)) {
     std::snprintf(line, sizeof line, "%s: %d ranks need %.1f MiB, %.1f MiB are available\n", name.c_str(), h.ranks,
                   double(h.needed) / mib, double(h.available) / mib);
     s += line;

@@ -42,9 +42,11 @@ public:
   AnyNetwork(AnyGrid grid, NetworkDescription description, const NetworkOptions& options, UserLayers user_layers = {})
       : grid_(std::move(grid)), description_(std::move(description)), options_(options),
         user_layers_(std::move(user_layers)), plan_(grid_.shape(), description_, options.batch) {
-    require_memory(grid_, plan_, sizeof(T), options.moments);
+    require_memory<Space>(grid_, plan_, sizeof(T), options.moments);
     parameters_ = Buffer<T, Space>(plan_.parameter_count());
     gradients_ = Buffer<T, Space>(plan_.parameter_count());
+    if (!Space::host_accessible && grid_.ranks() > 1)
+      gradients_on_host_ = Buffer<T, typename Space::pinned>(plan_.parameter_count());
     state_ = Buffer<T, Space>(plan_.state_count());
     places_ = ArenaPlan(plan_, grid_.rank(), sizeof(T));
     arena_ = Buffer<T, Space>(std::size_t(places_.bytes()) / sizeof(T));
@@ -68,6 +70,11 @@ public:
   /// A zero tensor with the map of the network's output, for targets.
   Field make_target(long samples) { return Field(grid_, program(samples).plan.output()); }
   Field make_target() { return make_target(options_.batch); }
+  /// Zero labels (n,1,d,h,w), one for each voxel of the network's output and laid out like it. L: an integer type.
+  template <class L = std::uint8_t> Tensor<L, 5, Space> make_labels(long samples) {
+    return Tensor<L, 5, Space>(grid_, label_map(program(samples).plan.output()));
+  }
+  template <class L = std::uint8_t> Tensor<L, 5, Space> make_labels() { return make_labels<L>(options_.batch); }
 
   /// The output for x, valid until the next call. `step` keys the dropout masks.
   const Field& forward(Field& x, Mode mode, std::uint64_t step = 0) {
@@ -88,6 +95,7 @@ public:
                                       "place of activations, so call forward again");
     Program& p = *current_;
     p.spent = true;
+    started_.clear(); // of a step that ended in an exception
     for (std::size_t k = p.layers.size(); k-- > 0;) {
       const Clock clock(p.times[k].backward, p.times[k].waited);
       for (std::size_t i = k - std::size_t(p.plan.steps()[k].recomputed); i < k; ++i) {
@@ -95,6 +103,8 @@ public:
         run_forward(p, i, x);
         p.passes[i].again = false;
       }
+      if (p.plan.steps()[k].recomputed > 0 && p.plan.steps()[k].x > 0 && !p.plan.steps()[k].spec.joins())
+        p.layers[k]->exchange_again(value(p, p.plan.steps()[k].x, x));
       run_backward(p, k, x);
     }
   }
@@ -103,18 +113,20 @@ public:
   struct Bucket {
     std::size_t offset = 0, count = 0;
     unsigned axes = 0; ///< the grid axes it is summed over
-    Request pending;
+    Sum<T, Space> sum;
   };
   /// Calls f(offset, count) for each layer's parameters once their gradients have arrived, in the order they were
   /// started.
   template <class F> void for_each_gradient(F&& f) {
     for (Bucket& b : started_) {
-      b.pending.wait();
+      b.sum.wait();
       f(b.offset, b.count);
     }
     started_.clear();
   }
 
+  /// Parameters, running statistics and gradients lie in the memory of the backend: see read_back and on_host
+  /// (space/host_access.hpp) for those that the host cannot touch.
   std::span<T> parameters() { return {parameters_.data(), parameters_.size()}; }
   std::span<const T> parameters() const { return {parameters_.data(), parameters_.size()}; }
   /// Running statistics; plan().states() says which lies where.
@@ -255,15 +267,16 @@ private:
     const Communicator& world = grid_.world();
     pass.poke = [this, &world] {
       world.progress();
-      for (Bucket& b : started_) b.pending.test();
+      for (Bucket& b : started_) b.sum.test();
     };
     if (count > 0) {
       const unsigned axes = s.out.layout().mask(Placement::Kind::split);
       pass.gradients_ready = [this, offset, count, axes] {
-        Bucket b{offset, count, axes, {}};
-        const Communicator& ranks = grid_.over(axes);
-        if (ranks.size() > 1) b.pending = ranks.iall_reduce(std::span<T>(gradients_.data() + offset, count));
-        started_.push_back(std::move(b));
+        if (!started_.empty()) started_.back().sum.post(); // the device has most likely finished it by now
+        Bucket& b = started_.emplace_back();
+        b.offset = offset, b.count = count, b.axes = axes;
+        b.sum.begin(grid_.over(axes), std::span<T>(gradients_.data() + offset, count),
+                    gradients_on_host_.size() ? gradients_on_host_.data() + offset : nullptr);
       };
     }
     return pass;
@@ -287,7 +300,8 @@ private:
   UserLayers user_layers_;
   NetworkPlan plan_;
   Buffer<T, Space> parameters_, gradients_, state_;
-  ArenaPlan places_; ///< for the full batch; smaller ones use the same places
+  Buffer<T, typename Space::pinned> gradients_on_host_; ///< on their way, where messages cannot take them from there
+  ArenaPlan places_;                                    ///< for the full batch; smaller ones use the same places
   Buffer<T, Space> arena_;
   std::map<long, Program> programs_;
   Program* current_ = nullptr;
@@ -317,7 +331,13 @@ template <class Model, class T, class Backend> class Network : public AnyNetwork
       "tessera: a window is larger than its padded input; use a smaller kernel, fewer poolings or a larger input");
   static_assert(walked.fault != Fault::periodic_padding_too_wide,
                 "tessera: periodic padding is wider than the input; use at most one period");
+  static_assert(walked.fault != Fault::groups_without_conv, "tessera: grouped(groups) is for conv(...)");
+  static_assert(walked.fault != Fault::ceil_without_window,
+                "tessera: ceil() is for windows that slide; conv_transpose takes output padding");
   static_assert(walked.fault != Fault::ceil_without_zeros, "tessera: ceil() needs padding with zeros");
+  static_assert(walked.fault != Fault::reflecting_padding_too_wide,
+                "tessera: reflecting padding is not narrower than the input; use at most size - 1, or "
+                "Padding::replicate");
   static_assert(walked.fault != Fault::no_channels,
                 "tessera: a layer has no channels; give conv(channels) or dense(channels) at least 1");
   static_assert(walked.fault != Fault::conv_groups_do_not_divide,
@@ -329,8 +349,15 @@ template <class Model, class T, class Backend> class Network : public AnyNetwork
                 "tessera: dense needs 1x1x1 volumes; put flatten() before it");
   static_assert(walked.fault != Fault::bad_keep_probability, "tessera: dropout(keep) needs 0 < keep <= 1");
   static_assert(walked.fault != Fault::negative_slope, "tessera: leaky_relu(slope) needs slope >= 0");
+  static_assert(walked.fault != Fault::negative_alpha, "tessera: elu(alpha) needs alpha >= 0");
   static_assert(walked.fault != Fault::bad_normalisation,
-                "tessera: batch_norm needs epsilon > 0 and 0 < momentum <= 1");
+                "tessera: a normalisation needs epsilon > 0, batch_norm 0 < momentum <= 1");
+  static_assert(walked.fault != Fault::no_such_axis,
+                "tessera: batch_norm takes statistics over a grid axis that the layout does not place");
+  static_assert(walked.fault != Fault::groups_do_not_divide,
+                "tessera: group_norm(groups) needs at least one group, and groups that divide the channels");
+  static_assert(walked.fault != Fault::one_value_per_group,
+                "tessera: a group of one value per sample has no variance; use fewer groups or a larger volume");
   static_assert(walked.fault != Fault::unknown_layer, "tessera: a user layer without its type; name it in seq(...)");
   static_assert(walked.fault != Fault::another_number_of_axes,
                 "tessera: to(place(...)) places another number of grid axes than the network's layout");
@@ -345,6 +372,11 @@ template <class Model, class T, class Backend> class Network : public AnyNetwork
                 "all strides between them");
   static_assert(walked.fault != Fault::layouts_differ,
                 "tessera: concat or add joins operands of different layouts; put the same to(place(...)) into both");
+  static_assert(walked.fault != Fault::transposed_padding,
+                "tessera: the padding of conv_transpose cuts its output and has no mode; use zeros");
+  static_assert(walked.fault != Fault::bad_output_padding,
+                "tessera: output padding must be at least 0 and below the stride or the dilation");
+  static_assert(walked.fault != Fault::cut_away, "tessera: padding cuts away the whole output; use less");
   static_assert(walked.fault != Fault::bad_recomputation, "tessera: recompute(...) needs at least one layer");
 
 public:

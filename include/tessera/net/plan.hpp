@@ -137,6 +137,8 @@ public:
     const PlanStep& s = steps_[k];
     const Box<5> mine = s.in.box(r);
     if (s.spec.kind == LayerKind::upsample) return upsampling_need(s.spec, s.in, s.out, r);
+    if (s.spec.kind == LayerKind::conv_transpose)
+      return hull(mine, touching_input(s.out.box(r), s.spec.stencil, s.in.extents()));
     if (s.spec.kind != LayerKind::conv && s.spec.kind != LayerKind::pool && s.spec.kind != LayerKind::user) return mine;
     Box<5> out = s.out.box(r);
     out.lo[1] = 0, out.hi[1] = s.out.extents()[1];
@@ -167,7 +169,8 @@ public:
     if (e == 0 || readers_[e].size() != 1) return false;
     const LayerSpec &after = steps_[readers_[e][0]].spec, &before = steps_[e - 1].spec;
     return after.kind == LayerKind::pool && after.pool == kernel::Pool::average &&
-           (before.kind == LayerKind::conv || before.kind == LayerKind::batch_norm);
+           (before.kind == LayerKind::conv || before.kind == LayerKind::batch_norm ||
+            before.kind == LayerKind::group_norm);
   }
 
   /// What rank r will allocate for training with an optimizer that keeps `moments` values per parameter.
@@ -175,7 +178,7 @@ public:
     MemoryEstimate m;
     m.activations = std::uint64_t(edge_block(0, r).volume()) * element + ArenaPlan(*this, r, element).bytes();
     for (std::size_t k = 0; k < steps_.size(); ++k) {
-      m.halo_buffers += 2 * std::uint64_t(block(k, r).volume() - steps_[k].in.box(r).volume()) * element;
+      m.halo_buffers += 2 * (std::uint64_t(block(k, r).volume()) - own_cells(k, r)) * element;
       m.scratch += scratch(k, r) * element;
     }
     m.parameters = (2 * std::uint64_t(parameter_count_) + state_count_) * element;
@@ -238,6 +241,22 @@ private:
     }
     return elements;
   }
+  /// The cells of step k's input block that rank r fills by itself: what it holds, and padding that repeats or mirrors
+  /// it.
+  std::uint64_t own_cells(std::size_t k, int r) const {
+    const PlanStep& s = steps_[k];
+    const Box<5> mine = s.in.box(r), all = block(k, r);
+    std::uint64_t cells = 1;
+    for (int j = 0; j < 5; ++j) {
+      std::uint64_t along = 0;
+      for (long at = all.lo[j]; at < all.hi[j]; ++at) {
+        const long source = j < 2 ? at : padded_source(at, s.in.extents()[j], s.spec.stencil[j - 2].mode);
+        along += source >= mine.lo[j] && source < mine.hi[j];
+      }
+      cells *= along;
+    }
+    return cells;
+  }
   /// Elements that step k copies on rank r, or keeps beside its tensors.
   std::uint64_t scratch(std::size_t k, int r) const {
     const PlanStep& s = steps_[k];
@@ -245,7 +264,8 @@ private:
     Box<5> in = s.in.box(r);
     Density what = Density::whole_batch;
     switch (s.spec.kind) {
-    case LayerKind::user: { // x and dx with their padding
+    case LayerKind::user: {                                       // x and dx with their padding
+      if (s.spec.function == kernel::Pointwise::custom) return 0; // works in place
       std::uint64_t cells = 2 * std::uint64_t(in.extent(0) * in.extent(1));
       for (int i = 0; i < 3; ++i)
         cells *= std::uint64_t(s.spec.stencil[i].reads({out.lo[2 + i], out.hi[2 + i]}).size());
@@ -253,6 +273,10 @@ private:
     }
     case LayerKind::conv:
       in = needed_input(out, s.spec.stencil, s.in.extents());
+      what = Density::each_sample;
+      break;
+    case LayerKind::conv_transpose:
+      in = touching_input(out, s.spec.stencil, s.in.extents());
       what = Density::each_sample;
       break;
     case LayerKind::dense: break;
@@ -307,7 +331,9 @@ private:
         readers_[step.other].push_back(steps_.size());
       }
       step.out = output_of(step, k);
-      const bool takes_in = s.kind == LayerKind::conv || s.kind == LayerKind::dense || s.kind == LayerKind::batch_norm;
+      const bool takes_in = s.kind == LayerKind::conv || s.kind == LayerKind::conv_transpose ||
+                            s.kind == LayerKind::dense || s.kind == LayerKind::batch_norm ||
+                            s.kind == LayerKind::group_norm;
       if (takes_in && k + 1 < layers_.size() && layers_[k + 1].kind == LayerKind::activation &&
           layers_[k + 1].from == -1 && reads[k + 1] == 1) {
         step.fused = {layers_[k + 1].activation, layers_[k + 1].slope};
@@ -327,6 +353,7 @@ private:
     case LayerKind::conv:
     case LayerKind::pool:
     case LayerKind::user: return output_map(step.in, s.stencil, o[0]);
+    case LayerKind::conv_transpose: return transposed_output_map(step.in, s.stencil, s.output_padding, o[0]);
     case LayerKind::redistribute:
       return Map<5>(s.layout, grid_, step.in.extents(), quantum(k + 1, s.layout, {{o[1], o[2], o[3]}}));
     case LayerKind::upsample: return upsampled_map(step.in, s.scales());
@@ -349,6 +376,9 @@ private:
     }
     case LayerKind::activation:
     case LayerKind::batch_norm:
+    case LayerKind::group_norm:
+    case LayerKind::pointwise:
+    case LayerKind::softmax:
     case LayerKind::dropout: break;
     }
     return step.in;
@@ -375,7 +405,7 @@ private:
                       std::size_t(count), start});
         total += std::size_t(count);
       };
-      const bool norm = layers_[k].kind == LayerKind::batch_norm;
+      const bool norm = layers_[k].kind == LayerKind::batch_norm || layers_[k].kind == LayerKind::group_norm;
       add(parameters_, parameter_count_, "weight", false, i.weights, norm ? std::optional(1.0) : std::nullopt);
       add(parameters_, parameter_count_, "bias", true, {{i.biases, 1, 1, 1, 1}}, layers_[k].bias_value);
       if (!norm) continue;
@@ -403,10 +433,14 @@ inline BackwardReads backward_reads(const PlanStep& s) {
   const bool fused = s.fused.kind != kernel::Activation::none;
   switch (s.spec.kind) {
   case LayerKind::conv:
+  case LayerKind::conv_transpose:
   case LayerKind::dense:
-  case LayerKind::batch_norm: return {true, fused};
-  case LayerKind::pool: return {true, false};
-  case LayerKind::activation: return {false, true};
+  case LayerKind::batch_norm:
+  case LayerKind::group_norm: return {true, fused};
+  case LayerKind::pool:
+  case LayerKind::pointwise: return {true, false};
+  case LayerKind::activation:
+  case LayerKind::softmax: return {false, true};
   case LayerKind::dropout:
   case LayerKind::redistribute:
   case LayerKind::flatten:
@@ -414,6 +448,7 @@ inline BackwardReads backward_reads(const PlanStep& s) {
   case LayerKind::upsample:
   case LayerKind::concat:
   case LayerKind::add: return {false, false};
+  case LayerKind::user: return {true, s.spec.function != kernel::Pointwise::custom};
   default: return {true, true};
   }
 }
@@ -430,6 +465,10 @@ inline ArenaPlan::ArenaPlan(const NetworkPlan& plan, int rank, std::size_t eleme
   for (std::size_t k = 0; k < steps.size(); ++k)
     for (std::size_t i = k - std::size_t(steps[k].recomputed); i < k; ++i)
       again[i + 1] = std::max(again[i + 1], back(k));
+  // What is read backward before it would be computed again is kept.
+  for (std::size_t e = 1; e < plan.edges(); ++e)
+    for (const std::size_t k : plan.readers(e))
+      if (backward_reads(steps[k]).input && back(k) < again[e]) again[e] = 0;
   for (std::size_t e = 1; e < plan.edges(); ++e) {
     const std::size_t maker = e - 1;
     const auto bytes = std::uint64_t(plan.edge_block(e, rank).volume()) * element;

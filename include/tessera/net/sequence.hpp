@@ -30,6 +30,10 @@ template <int N, class... U> inline constexpr bool is_sequence<Sequence<N, U...>
 
 constexpr Sequence<1> as_sequence(const LayerSpec& l) { return {{l}, {}}; }
 template <int N, class... U> constexpr const Sequence<N, U...>& as_sequence(const Sequence<N, U...>& s) { return s; }
+template <class F> constexpr Sequence<1, Pointwise<F>> as_sequence(const Pointwise<F>& l) {
+  return {{LayerSpec{.kind = LayerKind::user, .stencil = l.stencil(), .function = kernel::Pointwise::custom, .user = 0}},
+          {l}};
+}
 template <LocalLayer L> constexpr Sequence<1, L> as_sequence(const L& l) {
   return {{LayerSpec{.kind = LayerKind::user, .stencil = l.stencil(), .user = 0}}, {l}};
 }

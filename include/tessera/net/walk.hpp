@@ -21,15 +21,22 @@ enum class Fault : int {
   bad_window,
   window_larger_than_input,
   periodic_padding_too_wide,
+  reflecting_padding_too_wide,
   ceil_without_zeros,
+  ceil_without_window,
   no_channels,
   conv_groups_do_not_divide,
+  groups_without_conv,
   bad_scale,
   flatten_splits_sample,
   dense_without_flatten,
   bad_keep_probability,
   negative_slope,
+  negative_alpha,
   bad_normalisation,
+  no_such_axis,
+  groups_do_not_divide,
+  one_value_per_group,
   unknown_layer,
   another_number_of_axes,
   pending_sum,
@@ -38,7 +45,10 @@ enum class Fault : int {
   unused_output,
   sizes_differ,
   layouts_differ,
-  bad_recomputation
+  bad_recomputation,
+  transposed_padding,
+  bad_output_padding,
+  cut_away
 };
 
 /// The remedy, in words.
@@ -50,10 +60,14 @@ constexpr const char* fault_text(Fault f) {
   case Fault::window_larger_than_input:
     return "a window is larger than its padded input; use a smaller kernel, fewer poolings or a larger input";
   case Fault::periodic_padding_too_wide: return "periodic padding is wider than the input; use at most one period";
+  case Fault::reflecting_padding_too_wide:
+    return "reflecting padding is not narrower than the input; use at most size - 1, or Padding::replicate";
+  case Fault::ceil_without_window: return "ceil() is for windows that slide; conv_transpose takes output padding";
   case Fault::ceil_without_zeros: return "ceil() needs padding with zeros: nothing else is known beyond the padding";
   case Fault::no_channels: return "a layer has no channels; give conv(channels) or dense(channels) at least 1";
   case Fault::conv_groups_do_not_divide:
     return "grouped(groups) needs at least 1 group, and divides the input and the output channels";
+  case Fault::groups_without_conv: return "grouped(groups) is for conv(...); other layers have no groups of weights";
   case Fault::bad_scale: return "upsample(scale) needs scales of at least 1";
   case Fault::flatten_splits_sample:
     return "flatten needs whole samples on a rank; put to(place(n,...)) with only n and rep before it";
@@ -61,7 +75,15 @@ constexpr const char* fault_text(Fault f) {
   case Fault::bad_keep_probability: return "dropout(keep) needs 0 < keep <= 1";
   case Fault::unknown_layer: return "a user layer without its type; name it in seq(...) of the model";
   case Fault::negative_slope: return "leaky_relu(slope) needs slope >= 0: its derivative is recovered from its output";
-  case Fault::bad_normalisation: return "batch_norm needs epsilon > 0 and 0 < momentum <= 1";
+  case Fault::negative_alpha: return "elu(alpha) needs alpha >= 0: its derivative is recovered from its output";
+  case Fault::bad_normalisation: return "a normalisation needs epsilon > 0, batch_norm 0 < momentum <= 1";
+  case Fault::no_such_axis:
+    return "batch_norm takes statistics over a grid axis that the layout does not place; count axes from 0";
+  case Fault::groups_do_not_divide:
+    return "group_norm(groups) needs at least one group, and groups that divide the channels";
+  case Fault::one_value_per_group:
+    return "a group of one value per sample has no variance; use fewer groups, or normalise before the volume has "
+           "shrunk to one cell";
   case Fault::another_number_of_axes:
     return "a layout places another number of grid axes than the network's; give "
            "to(place(...)) one placement per axis";
@@ -72,6 +94,9 @@ constexpr const char* fault_text(Fault f) {
   case Fault::sizes_differ:
     return "the two operands differ in size; crop or pad the input so that it divides by all strides between them";
   case Fault::layouts_differ: return "the two operands differ in layout; put the same to(place(...)) into both paths";
+  case Fault::transposed_padding: return "the padding of conv_transpose cuts its output and has no mode; use zeros";
+  case Fault::bad_output_padding: return "output padding must be at least 0 and below the stride or the dilation";
+  case Fault::cut_away: return "padding cuts away the whole output; use less";
   case Fault::bad_recomputation: return "recompute(...) needs at least one layer, and reaches past the end";
   }
   return "?";
@@ -126,13 +151,16 @@ constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeI
     for (int k = 0; k < 3; ++k) {
       const Dim dim = static_cast<Dim>(k + 2);
       if (!st[k].rounding_fits()) fail(Fault::ceil_without_zeros, dim);
-      if (st[k].mode == Padding::periodic && (st[k].below > in[k + 1] || st[k].above > in[k + 1]))
-        fail(Fault::periodic_padding_too_wide, dim, st[k].below > st[k].above ? st[k].below : st[k].above, in[k + 1]);
+      if (!st[k].can_fill(Padding::periodic, in[k + 1]))
+        fail(Fault::periodic_padding_too_wide, dim, st[k].widest(Padding::periodic), in[k + 1]);
+      if (!st[k].can_fill(Padding::reflect, in[k + 1]))
+        fail(Fault::reflecting_padding_too_wide, dim, st[k].widest(Padding::reflect), in[k + 1] - 1);
       i.out[k + 1] = st[k].output(in[k + 1]);
       if (i.out[k + 1] < 1)
         fail(Fault::window_larger_than_input, dim, st[k].span(), in[k + 1] + st[k].below + st[k].above);
     }
   };
+  if (s.conv_groups != 1 && s.kind != LayerKind::conv) fail(Fault::groups_without_conv);
   switch (s.kind) {
   case LayerKind::conv:
     if (s.channels < 1) fail(Fault::no_channels);
@@ -145,6 +173,27 @@ constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeI
     i.weights = {{s.channels, in[0] / s.conv_groups, s.stencil.d.k, s.stencil.h.k, s.stencil.w.k}};
     i.biases = s.bias ? s.channels : 0;
     i.flop = 2.0 * double(product(i.weights)) * double(i.out[1] * i.out[2] * i.out[3]);
+    break;
+  case LayerKind::conv_transpose:
+    if (s.channels < 1) fail(Fault::no_channels);
+    if (!s.stencil.valid()) {
+      fail(Fault::bad_window);
+      break;
+    }
+    i.out[0] = s.channels;
+    for (int k = 0; k < 3; ++k) {
+      const Window& v = s.stencil[k];
+      const Dim dim = static_cast<Dim>(k + 2);
+      if (v.mode != Padding::zeros) fail(Fault::transposed_padding, dim);
+      if (v.rounding != Rounding::down) fail(Fault::ceil_without_window, dim);
+      const long more = s.output_padding[k], most = v.stride > v.dilation ? v.stride : v.dilation;
+      if (more < 0 || more >= most) fail(Fault::bad_output_padding, dim, most, more);
+      i.out[k + 1] = v.transposed_output(in[k + 1], more);
+      if (i.out[k + 1] < 1) fail(Fault::cut_away, dim, v.below + v.above, i.out[k + 1] + v.below + v.above);
+    }
+    i.weights = {{in[0], s.channels, s.stencil.d.k, s.stencil.h.k, s.stencil.w.k}};
+    i.biases = s.bias ? s.channels : 0;
+    i.flop = 2.0 * double(product(i.weights)) * double(in[1] * in[2] * in[3]);
     break;
   case LayerKind::pool: slide(s.stencil); break;
   case LayerKind::global_pool: // the ranks that split the volume all hold the result
@@ -165,17 +214,32 @@ constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeI
     rules(s.user, i);
     break;
   case LayerKind::activation:
-    if (s.slope < 0) fail(Fault::negative_slope);
+    if (s.slope < 0) fail(s.activation == kernel::Activation::elu ? Fault::negative_alpha : Fault::negative_slope);
+    break;
+  case LayerKind::pointwise: break;
+  case LayerKind::softmax:
+    if (layout.splits(Dim::c)) fail(Fault::split_channel);
     break;
   case LayerKind::dropout:
     if (!(s.keep > 0 && s.keep <= 1)) fail(Fault::bad_keep_probability);
     break;
   case LayerKind::batch_norm:
     if (!(s.epsilon > 0) || !(s.momentum > 0 && s.momentum <= 1)) fail(Fault::bad_normalisation);
-    i.weights = {{in[0], 1, 1, 1, 1}};
-    i.biases = in[0];
+    if (s.scope.axes >> layout.axes) fail(Fault::no_such_axis);
+    if (s.affine == Affine::yes) i.weights = {{in[0], 1, 1, 1, 1}}, i.biases = in[0];
     i.state = 2 * in[0];
     break;
+  case LayerKind::group_norm: {
+    const long groups = groups_of(s, in[0]);
+    if (!(s.epsilon > 0)) fail(Fault::bad_normalisation);
+    if (layout.splits(Dim::c)) fail(Fault::split_channel);
+    if (groups < 1 || in[0] % groups != 0)
+      fail(Fault::groups_do_not_divide, Dim::c, groups < 1 ? 1 : groups, in[0]);
+    else if (product(in) == groups)
+      fail(Fault::one_value_per_group);
+    if (s.affine == Affine::yes) i.weights = {{in[0], 1, 1, 1, 1}}, i.biases = in[0];
+    break;
+  }
   case LayerKind::redistribute:
     if (const Fault f = check_layout(s.layout, layout.axes); f != Fault::none) fail(f);
     i.layout_out = s.layout;
@@ -283,9 +347,10 @@ constexpr Index<3> reduction(const LayerSpec& s) {
   return slides ? s.stencil.strides() : Index<3>{{1, 1, 1}};
 }
 
-/// By how much a layer makes them larger.
+/// By how much a layer makes volumes larger, per spatial dim.
 constexpr Index<3> enlargement(const LayerSpec& s) {
-  return s.kind == LayerKind::upsample ? s.scales() : Index<3>{{1, 1, 1}};
+  if (s.kind == LayerKind::upsample) return s.scales();
+  return s.kind == LayerKind::conv_transpose ? s.stencil.strides() : Index<3>{{1, 1, 1}};
 }
 
 /// What block boundaries at the input of layer `first` should be multiples of, per spatial dim, so that they stay
@@ -293,16 +358,18 @@ constexpr Index<3> enlargement(const LayerSpec& s) {
 /// volumes bring in themselves.
 inline Index<3> stride_quantum(std::span<const LayerSpec> layers, std::size_t first = 0) {
   Index<3> quantum{{1, 1, 1}};
-  // Per edge, against edge `first`, as fractions in lowest terms; 0: not derived from it.
+  // Sizes per edge are those of edge `first` times enlarged / reduced; 0: not derived from it.
   std::vector<Index<3>> reduced(layers.size() + 1), enlarged(reduced);
   reduced[first] = enlarged[first] = quantum;
   for (std::size_t k = first; k < layers.size(); ++k) {
-    const Index<3> in = reduced[std::size_t(source(k, layers[k].from))];
-    if (in[0] == 0 || layers[k].kind == LayerKind::redistribute || layers[k].kind == LayerKind::global_pool) continue;
-    const Index<3> by = enlarged[std::size_t(source(k, layers[k].from))];
+    const auto in = std::size_t(source(k, layers[k].from));
+    if (reduced[in][0] == 0 || layers[k].kind == LayerKind::redistribute || layers[k].kind == LayerKind::global_pool)
+      continue;
     for (int i = 0; i < 3; ++i) {
-      const long smaller = in[i] * reduction(layers[k])[i], larger = by[i] * enlargement(layers[k])[i];
-      reduced[k + 1][i] = smaller / std::gcd(smaller, larger), enlarged[k + 1][i] = larger / std::gcd(smaller, larger);
+      reduced[k + 1][i] = reduced[in][i] * reduction(layers[k])[i];
+      enlarged[k + 1][i] = enlarged[in][i] * enlargement(layers[k])[i];
+      const long common = std::gcd(reduced[k + 1][i], enlarged[k + 1][i]);
+      reduced[k + 1][i] /= common, enlarged[k + 1][i] /= common;
       quantum[i] = std::lcm(quantum[i], reduced[k + 1][i]);
     }
   }

@@ -2,7 +2,8 @@
 //
 // A space is a type with static functions: allocate, deallocate, copy between itself and the host, fill with zeros, and
 // a Stream on which such work is ordered. The host space runs everything at once, so its Stream and Event are empty.
-// Algorithms name the space by a template parameter and never ask which it is.
+// Algorithms name the space by a template parameter and never ask which it is; what the host must touch it asks for by
+// name (space/host_access.hpp). Other spaces: emulated_device (space/emulated.hpp), cuda_device (space/cuda.hpp).
 //
 // May know: base.
 // Example: Buffer<float, host> b(1024);  b.data()[0] = 1;
@@ -63,14 +64,26 @@ struct host {
   /// with small pages a good part of that time goes into looking up addresses.
   static constexpr std::size_t huge_page = std::size_t{2} << 20;
 
+  /// Host memory from which copies to and from this space run while the host goes on.
+  using pinned = host;
+
   /// Work in order; on the host each call has finished when it returns.
   struct Stream {
     void synchronize() const {}
   };
-  /// A point in a stream that another stream can wait for.
+  /// A point in a stream that another stream, or the host, can wait for.
   struct Event {
     void record(Stream) const {}
     void wait(Stream) const {}
+    bool ready() const { return true; }
+    void synchronize() const {}
+  };
+  /// The calling thread's own streams: where its kernels run, and where its copies for messages run beside them.
+  static Stream stream() { return {}; }
+  static Stream transfer_stream() { return {}; }
+  /// While it lives, another stream is the calling thread's own.
+  struct Current {
+    explicit Current(Stream) {}
   };
 
   static void* allocate(std::size_t bytes) {

@@ -11,7 +11,8 @@ namespace tessera {
 
 /// Every element, on every rank, logical row-major (n slowest, w fastest). Axes that hold addends are summed; of
 /// replicas the first is taken. Collective. For tests, small results and checkpoints.
-template <class T, int N> std::vector<T> gather(const Tensor<T, N, host>& x) {
+template <class T, int N, class Space> std::vector<T> gather(const Tensor<T, N, Space>& x) {
+  if constexpr (!Space::host_accessible) return gather(host_copy(x));
   const Extents<N>& e = x.extents();
   std::vector<T> mine;
   mine.reserve(std::size_t(x.box().volume()));
@@ -41,7 +42,7 @@ template <class T, int N> std::vector<T> gather(const Tensor<T, N, host>& x) {
 }
 
 /// Each rank takes its box from `whole_tensor`, which every rank gives in logical row-major order. Local.
-template <class T, int N> void scatter(Tensor<T, N, host>& x, const std::vector<T>& whole_tensor) {
+template <class T, int N, class Space> void scatter(Tensor<T, N, Space>& x, const std::vector<T>& whole_tensor) {
   TESSERA_REQUIRE(long(whole_tensor.size()) == product(x.extents()), "scatter: ", whole_tensor.size(),
                   " elements given for a tensor of ", x.extents(), "; give all of them, row-major");
   fill(x, [&](const Index<N>& i) {

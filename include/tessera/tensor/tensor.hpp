@@ -10,13 +10,14 @@
 #pragma once
 
 #include <tessera/space/blocks.hpp>
+#include <tessera/space/host_access.hpp>
 #include <tessera/tensor/grid.hpp>
 #include <utility>
 
 namespace tessera {
 
-/// What rows above keep with a tensor between uses: exchange plans, second buffers. It belongs to the object, not to its
-/// value: neither copied, moved nor swapped.
+/// What rows above keep with a tensor between uses: exchange plans, second buffers. It belongs to the object, not to
+/// its value: neither copied, moved nor swapped.
 struct Kept {
   virtual ~Kept() = default;
 };
@@ -126,10 +127,67 @@ private:
   mutable std::unique_ptr<Kept> kept_; // last, so first to go: what it has in flight ends before the block does
 };
 
-/// Sets every element that this rank holds to f(global index).
-template <class T, int N, class F> void fill(Tensor<T, N, host>& x, F&& f) {
-  const View<T, N> v = x.view();
-  for_each_index(whole(x.box().extents()), [&](const Index<N>& i) { v[i] = static_cast<T>(f(i + x.box().lo)); });
+/// Throws usage_error unless both tensors lie on the ranks in the same way.
+template <class T, int N, class A, class B>
+void require_equal_maps(const Tensor<T, N, A>& from, const Tensor<T, N, B>& to) {
+  TESSERA_REQUIRE(from.map() == to.map(), "copy between memory spaces: from ", from.layout().str(), " ", from.extents(),
+                  " to ", to.layout().str(), " ", to.extents(),
+                  ", or with other block boundaries; make both with one map, and redistribute in one space");
+}
+
+namespace detail {
+/// What a rank holds, dense in pinned host memory: the way between the host and other spaces.
+template <class T, class Space> using OnTheWay = Buffer<T, typename Space::pinned>;
+} // namespace detail
+
+/// to = from, what each rank holds, between the host and another memory space. Local; waits for the copy.
+template <class T, int N, class Space>
+requires(!Space::host_accessible) void copy(const Tensor<T, N, Space>& from, Tensor<T, N, host>& to) {
+  require_equal_maps(from, to);
+  detail::OnTheWay<T, Space> on_host(std::size_t(from.box().volume()));
+  const View<const T, N> v = from.view();
+  Buffer<T, Space> packed;
+  const T* dense = v.data;
+  if (!v.dense()) {
+    packed = Buffer<T, Space>(on_host.size());
+    Blocks<Space>::copy(v, View<T, N>(packed.data(), v.extents));
+    dense = packed.data();
+  }
+  read_back<Space>(on_host.data(), dense, on_host.size());
+  Blocks<host>::copy(View<const T, N>(on_host.data(), v.extents), to.view());
+}
+template <class T, int N, class Space>
+requires(!Space::host_accessible) void copy(const Tensor<T, N, host>& from, Tensor<T, N, Space>& to) {
+  require_equal_maps(from, to);
+  detail::OnTheWay<T, Space> on_host(std::size_t(from.box().volume()));
+  Blocks<host>::copy(from.view(), View<T, N>(on_host.data(), from.box().extents()));
+  const View<T, N> v = to.view();
+  Buffer<T, Space> packed;
+  T* dense = v.data;
+  if (!v.dense()) {
+    packed = Buffer<T, Space>(on_host.size());
+    dense = packed.data();
+  }
+  write_from_host<Space>(dense, std::as_const(on_host).data(), on_host.size());
+  if (packed.size()) Blocks<Space>::copy(View<const T, N>(dense, v.extents), v);
+}
+/// The same tensor in host memory; a copy. Local.
+template <class T, int N, class Space> Tensor<T, N, host> host_copy(const Tensor<T, N, Space>& x) {
+  Tensor<T, N, host> y(x.grid(), x.map());
+  copy(x, y);
+  return y;
+}
+
+/// Sets every element that this rank holds to f(global index). f runs on the host.
+template <class T, int N, class Space, class F> void fill(Tensor<T, N, Space>& x, F&& f) {
+  if constexpr (!Space::host_accessible) {
+    Tensor<T, N, host> y(x.grid(), x.map());
+    fill(y, f);
+    copy(y, x);
+  } else {
+    const View<T, N> v = x.view();
+    for_each_index(whole(x.box().extents()), [&](const Index<N>& i) { v[i] = static_cast<T>(f(i + x.box().lo)); });
+  }
 }
 
 } // namespace tessera

@@ -31,7 +31,8 @@ template <class T> void from_logical(const ParameterInfo& p, const std::vector<T
   std::size_t k = 0;
   for_each_index(whole(p.extents), [&](const Index<5>& i) { view[i] = v[k++]; });
 }
-/// Calls f(array name, parameter, values) for the parameters, their moments and the running statistics of a trainer.
+/// Calls f(array name, parameter, values) for the parameters, their moments and the running statistics of a trainer;
+/// the values lie in the memory of its backend.
 template <class Trainer, class F> void for_each_array(Trainer& t, F&& f) {
   using Optimizer = std::remove_cvref_t<decltype(t.optimizer())>;
   for (const ParameterInfo& p : t.model().plan().parameters()) {
@@ -48,13 +49,14 @@ template <class Trainer, class F> void for_each_array(Trainer& t, F&& f) {
 /// the file that was there is untouched.
 template <class Trainer>
 void save(Trainer& trainer, const std::string& path, const std::map<std::string, io::Value>& numbers = {}) {
+  using Space = typename Trainer::Net::Space;
   io::Checkpoint c;
   if (trainer.model().grid().rank() == 0) {
     c.scalars = numbers;
     c.scalars["optimizer"] = std::string(std::remove_cvref_t<decltype(trainer.optimizer())>::name);
     c.scalars["steps"] = static_cast<std::int64_t>(trainer.steps());
     detail::for_each_array(trainer, [&](const std::string& name, const ParameterInfo& p, auto* stored) {
-      c.arrays[name] = {detail::shape_of(p), detail::to_logical(p, stored)};
+      c.arrays[name] = {detail::shape_of(p), detail::to_logical(p, on_host<Space>(std::span(stored, p.count)).data())};
     });
   }
   io::save_checkpoint(trainer.model().grid().world(), path, c);
@@ -78,8 +80,10 @@ template <class Trainer> std::map<std::string, io::Value> resume(Trainer& traine
     steps = c.template scalar<std::int64_t>("steps");
   } catch (const io_error& e) { throw io_error(text(path, ": ", e.what())); }
   detail::for_each_array(trainer, [&](const std::string& name, const ParameterInfo& p, T* stored) {
-    std::visit([&](const auto& v) { detail::from_logical(p, std::vector<T>(v.begin(), v.end()), stored); },
+    const auto values = on_host<typename Trainer::Net::Space>(std::span(stored, p.count));
+    std::visit([&](const auto& v) { detail::from_logical(p, std::vector<T>(v.begin(), v.end()), values.data()); },
                c.arrays.at(name).values);
+    values.store();
   });
   trainer.set_steps(static_cast<std::uint64_t>(steps));
   c.scalars.erase("optimizer");

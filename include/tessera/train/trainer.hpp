@@ -8,7 +8,7 @@
 #pragma once
 
 #include <tessera/net/network.hpp>
-#include <tessera/train/loss.hpp>
+#include <tessera/train/metrics.hpp>
 #include <tessera/train/optimizer.hpp>
 #include <tessera/train/schedule.hpp>
 
@@ -27,12 +27,14 @@ public:
     for (auto& m : moments_) m = Buffer<T, typename Backend::space>(model.parameters().size());
   }
 
-  /// One step on the samples in x (n,c,d,h,w) with targets t; returns the loss before the update, the mean over all
-  /// samples of all ranks. x keeps its values; its halo is exchanged.
-  double step(Field& x, const Field& t) {
+  /// One step on the samples in x (n,c,d,h,w) with targets t, of make_target() or, for a loss of labels, make_labels();
+  /// returns the loss before the update, the mean over all samples of all ranks. x keeps its values; its halo is
+  /// exchanged. If a label is no class, every rank throws the same usage_error and nothing is updated.
+  template <class U> double step(Field& x, const Tensor<U, 5, typename Field::space>& t) {
     const Field& y = model_->forward(x, Mode::training, steps_);
     LossSum loss = loss_and_gradient(loss_, y, t, &model_->output_gradient());
     model_->backward(x);
+    const double value = loss.resolve(); // was under way before the gradients, so it is here before them
     const double factor = schedule_.factor(steps_);
     model_->for_each_gradient([&](std::size_t offset, std::size_t count) {
       std::array<T*, moment_count> m;
@@ -42,12 +44,12 @@ public:
                                              factor);
     });
     ++steps_;
-    return loss.resolve();
+    return value;
   }
   /// The loss without dropout and without an update.
-  double evaluate(Field& x, const Field& t) {
+  template <class U> double evaluate(Field& x, const Tensor<U, 5, typename Field::space>& t) {
     const Field& y = model_->forward(x, Mode::inference);
-    return loss_and_gradient(loss_, y, t, static_cast<Field*>(nullptr)).resolve();
+    return loss_and_gradient(loss_, y, t, nullptr).resolve();
   }
 
   Net& model() { return *model_; }
