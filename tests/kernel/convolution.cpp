@@ -100,6 +100,113 @@ Conv layer(long ci, long co, long extent, long stride) {
 
 } // namespace
 
+namespace {
+/// Channels that divide into groups: depthwise, with several outputs a group, or few or many channels a group.
+Conv grouped(Conv p, Random& random) {
+  constexpr long inputs[] = {1, 1, 1, 2, 8, 16};
+  p.groups = random.in(2, 19);
+  p.ci = p.groups * inputs[random.pick(0, 5)];
+  p.co = p.groups * (random.one_in(2) ? 1 : inputs[random.pick(0, 5)]);
+  return p;
+}
+} // namespace
+
+TEST_CASE("a grouped convolution is an ungrouped one whose weights between groups are zero: plain loops, all passes") {
+  constexpr std::uint64_t seed = 213;
+  INFO("seed ", seed);
+  Random random(seed);
+  for (int round = 0; round < 40; ++round) {
+    const Conv p = grouped(random_convolution(random, Unread::all), random);
+    INFO("round ", round, ": ", p.str());
+    Conv dense = p;
+    dense.groups = 1;
+    const long in_group = p.ci / p.groups, out_group = p.co / p.groups;
+    Block<double> x(kernel::x_extents(p)), w(kernel::w_extents(p)), dy(kernel::y_extents(p)),
+        all(kernel::w_extents(dense));
+    for (Block<double>* b : {&x, &w, &dy}) b->randomise(random);
+    for_each_index(whole(w.view.extents), [&](Index<5> i) {
+      const double v = w.view[i];
+      i[1] += i[0] / out_group * in_group;
+      all.view[i] = v;
+    });
+    Block<double> y(kernel::y_extents(p)), y1(kernel::y_extents(p)), dx(kernel::x_extents(p)),
+        dx1(kernel::x_extents(p)), dw(kernel::w_extents(p)), dw1(kernel::w_extents(dense));
+    reference::convolution<double>(p, x.view, w.view, nullptr, y.view);
+    reference::convolution<double>(dense, x.view, all.view, nullptr, y1.view);
+    reference::convolution_backward_data<double>(p, dy.view, w.view, dx.view);
+    reference::convolution_backward_data<double>(dense, dy.view, all.view, dx1.view);
+    reference::convolution_backward_weights<double>(p, x.view, dy.view, dw.view, nullptr, Gradient::overwrite);
+    reference::convolution_backward_weights<double>(dense, x.view, dy.view, dw1.view, nullptr, Gradient::overwrite);
+    const auto same = [](const std::vector<double>& a, const std::vector<double>& b) {
+      double most = 0;
+      for (std::size_t i = 0; i < a.size(); ++i)
+        most = std::max(most, std::abs(a[i] - b[i]) / std::max(1.0, std::abs(b[i])));
+      return most;
+    };
+    CHECK(same(y.memory, y1.memory) <= 1e-13);
+    CHECK(same(dx.memory, dx1.memory) <= 1e-13);
+    for_each_index(whole(dw.view.extents), [&](const Index<5>& i) {
+      Index<5> j = i;
+      j[1] += i[0] / out_group * in_group;
+      if (dw.view[i] != dw1.view[j]) FAIL_CHECK("dw differs at ", i.str());
+    });
+    CHECK(dense.flop() == double(p.groups) * p.flop());
+  }
+}
+
+TEST_CASE("grouped and depthwise convolutions in float equal the plain loops, all passes") {
+  constexpr std::uint64_t seed = 214;
+  INFO("seed ", seed);
+  Random random(seed);
+  int own = 0;
+  for (int round = 0; round < 150; ++round) {
+    const Conv p = grouped(random_convolution(random, Unread::depth), random);
+    INFO("round ", round, ": ", p.str());
+    const Oracle o(p, Gaps::between_samples, random);
+    Convolution<float> conv(p);
+    check_passes(conv, o, Gaps::between_samples, random);
+    own += conv.implementation(Pass::forward) == "tessera";
+    if (!kernel::ConvDepthwise<float>::fits(p)) continue;
+    const Oracle spread(p, Gaps::everywhere, random); // the own kernel takes any strides
+    kernel::ConvDepthwise<float> depthwise(p);
+    check_passes(depthwise, spread, Gaps::everywhere, random);
+  }
+  CHECK(own > 10);
+}
+
+TEST_CASE("typical grouped convolutions run in vectorised kernels; groups that do not divide are refused") {
+  struct Case {
+    long ci, co, groups;
+  };
+  for (const Case& c : {Case{32, 32, 32},
+                        {16, 16, 16},
+                        {64, 64, 64},
+                        {32, 64, 32},
+                        {32, 32, 2},
+                        {64, 64, 4},
+                        {24, 24, 3},
+                        {32, 32, 8},
+                        {48, 96, 3},
+                        {128, 128, 8},
+                        {8, 16, 4}})
+    for (long stride : {1L, 2L}) {
+      Conv p = layer(c.ci, c.co, 12, stride);
+      p.groups = c.groups, p.act = Activation::relu;
+      Convolution<float> conv(p);
+      for (Pass pass : {Pass::forward, Pass::backward_data, Pass::backward_weights}) {
+        const std::string name = conv.implementation(pass);
+        INFO(p.str(), ", pass ", int(pass), ": ", name);
+        CHECK(name.find("ref") == std::string::npos);
+        CHECK((name == "tessera") == (c.ci == c.groups && c.co == c.groups));
+      }
+    }
+  Conv p = layer(6, 8, 6, 1);
+  for (long groups : {4L, 3L, 0L, -2L}) {
+    p.groups = groups;
+    CHECK_THROWS_WITH_AS(Convolution<float>{p}, doctest::Contains("groups"), usage_error);
+  }
+}
+
 TEST_CASE("oneDNN convolutions equal the plain loops for random problems, all passes") {
   constexpr std::uint64_t seed = 201;
   INFO("seed ", seed);

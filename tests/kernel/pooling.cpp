@@ -20,9 +20,13 @@ Pooling random_pooling(Random& random) {
   for (int i = 0; i < 3; ++i) {
     p.k[i] = random.in(1, 5), p.stride[i] = random.in(1, 3), p.dilation[i] = random.in(1, 2);
     p.padding[i] = random.in(0, 2), p.global[i] = random.in(1, 9), p.periodic[i] = random.one_in(4);
-    const long reach = kernel::span(p.k[i], p.dilation[i]);
-    const long room = p.global[i] + p.padding[i] + random.in(0, 2) - reach;
-    const long all = room < 0 ? 0 : room / p.stride[i] + 1;
+    const long reach = kernel::span(p.k[i], p.dilation[i]), above = random.in(0, 2);
+    const long room = p.global[i] + p.padding[i] + above - reach;
+    long all = room < 0 ? 0 : room / p.stride[i] + 1;
+    if (!p.periodic[i] && random.one_in(3)) { // one more window, which reaches beyond the padding
+      p.padding_above[i] = above;
+      if (all * p.stride[i] < p.global[i] + p.padding[i]) ++all;
+    }
     p.out_origin[i] = random.in(0, all);
     p.out[i] = random.in(0, all - p.out_origin[i]);
     long lo = p.out_origin[i] * p.stride[i] - p.padding[i];

@@ -82,6 +82,7 @@ Computed<double> by_definition(const Alone& a) {
     kernel::Conv p{.n = a.in[0], .ci = a.in[1], .co = a.spec.channels};
     p.k = s.kernel(), p.stride = s.strides(), p.dilation = s.dilations();
     p.act = a.fused.kind, p.slope = a.fused.slope;
+    p.groups = a.spec.conv_groups;
     for (int i = 0; i < 3; ++i) {
       p.in[i] = xa.e[2 + i], p.out[i] = y.e[2 + i];
       if (s[i].mode.below == Padding::zeros) p.below[i] = s[i].below;
@@ -101,6 +102,7 @@ Computed<double> by_definition(const Alone& a) {
     for (int i = 0; i < 3; ++i) {
       p.in[i] = p.global[i] = xa.e[2 + i], p.out[i] = y.e[2 + i]; // a pooling of the padded tensor
       p.padding[i] = s[i].mode.below == Padding::zeros ? s[i].below : 0;
+      p.padding_above[i] = s[i].mode.above == Padding::zeros ? s[i].above : 0;
     }
     kernel::reference::pooling<double>(p, xa.view(), y.view());
     kernel::reference::pooling_backward<double>(p, xa.view(), dy.view(), dxa.view(), a.fused.kind, a.fused.slope);

@@ -39,15 +39,17 @@ struct Alone {
     if (!is_conv()) return {};
     const Index<3> k = spec.stencil.kernel();
     if (transposed()) return {{in[1], spec.channels, k[0], k[1], k[2]}};
-    return {{spec.channels, in[1], k[0], k[1], k[2]}};
+    return {{spec.channels, in[1] / spec.conv_groups, k[0], k[1], k[2]}};
   }
   std::string str() const {
-    std::string s = text(spec.name(), " ", in, " -> ", out(), spec.bias ? " bias" : "", ", activation ",
-                         static_cast<int>(fused.kind), ", counted ", static_cast<int>(spec.padding_counts));
+    std::string s =
+        text(spec.name(), " ", in, " -> ", out(), spec.bias ? " bias" : "", ", groups ", spec.conv_groups,
+             ", activation ", static_cast<int>(fused.kind), ", counted ", static_cast<int>(spec.padding_counts));
     for (int i = 0; i < 3; ++i) {
       const Window& v = spec.stencil[i];
       s += text("; ", dim_name(dim_at(i + 2, 5)), " k", v.k, " s", v.stride, " dil", v.dilation, " p", v.below, "/",
-                v.above, " modes ", static_cast<int>(v.mode.below), "/", static_cast<int>(v.mode.above));
+                v.above, " modes ", static_cast<int>(v.mode.below), "/", static_cast<int>(v.mode.above),
+                v.rounding == Rounding::up ? " ceil" : "");
     }
     return s;
   }

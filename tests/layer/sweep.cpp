@@ -13,7 +13,7 @@ constexpr std::uint64_t seed = 20240229;
 Window random_window(Random& random, long& extent) {
   Window v;
   v.k = random.pick(1, 5);
-  v.stride = random.pick(1, 3);
+  v.stride = random.pick(1, 5);
   v.dilation = random.one_in(3) ? random.pick(2, 3) : 1;
   const int most = static_cast<int>(v.span());
   v.below = random.pick(0, most), v.above = random.pick(0, most);
@@ -24,6 +24,7 @@ Window random_window(Random& random, long& extent) {
     if (mode == Padding::reflect) padding = std::min(padding, static_cast<int>(extent) - 1);
   };
   narrow(v.below, v.mode.below), narrow(v.above, v.mode.above);
+  if (v.mode.above == Padding::zeros && random.one_in(3)) v.rounding = Rounding::up;
   while (v.output(extent) < 1) ++extent;
   return v;
 }
@@ -42,7 +43,7 @@ Alone random_layer(Random& random) {
   case 5: {
     Index<3> more{};
     for (int i = 0; i < 3; ++i) {
-      s[i].mode = Padding::zeros;
+      s[i].mode = Padding::zeros, s[i].rounding = Rounding::down;
       more[i] = random.pick(0, std::max(s[i].stride, s[i].dilation) - 1);
       while (s[i].transposed_output(in[2 + i], more[i]) < 1) --(s[i].below > s[i].above ? s[i].below : s[i].above);
     }
@@ -55,8 +56,17 @@ Alone random_layer(Random& random) {
   default:
     spec = conv(random.pick(1, 4), s);
     if (random.one_in(2)) spec = spec.with_bias();
+    if (random.one_in(3)) { // channels that divide into groups; depthwise among them
+      const int groups = random.pick(2, 4);
+      in[1] = groups * random.in(1, 2);
+      spec.channels = groups * random.pick(1, 2);
+      spec = spec.grouped(groups);
+    }
   }
-  return alone(random, spec, in, fused);
+  Alone a = alone(random, spec, in, fused);
+  if (spec.kind == LayerKind::pool && random.one_in(2)) // few different values, so that maxima tie
+    for (double& v : a.x) v = std::round(2 * v);
+  return a;
 }
 
 /// Up to four axes, each of which splits a dim or replicates; several may split one dim.

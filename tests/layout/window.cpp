@@ -124,6 +124,40 @@ TEST_CASE("Stencil: each call changes what it names and nothing else") {
                 !window(3).pad(-1).valid());
 }
 
+TEST_CASE("ceil(): one more window where strides leave a rest, if it begins in the input or the padding below") {
+  const auto outputs = [](long in, int k, int stride, int padding) {
+    return window(k).strided(stride).pad(padding).ceil().d.output(in);
+  };
+  // By PyTorch's rule, worked out by hand: (input, kernel, stride, padding).
+  CHECK(outputs(6, 3, 2, 0) == 3); // windows at 0, 2, 4; the last has two cells
+  CHECK(outputs(7, 3, 2, 0) == 3); // no rest
+  CHECK(outputs(5, 2, 2, 0) == 3);
+  CHECK(outputs(2, 3, 2, 0) == 1); // smaller than the window, but it begins inside
+  CHECK(outputs(1, 3, 2, 0) == 0);
+  CHECK(outputs(1, 3, 3, 0) == 1);
+  CHECK(outputs(1, 4, 2, 0) == 0);
+  CHECK(outputs(6, 2, 3, 1) == 3); // windows at -1, 2, 5
+  CHECK(outputs(5, 2, 3, 1) == 2); // one at 5 would begin behind the input
+  CHECK(outputs(4, 1, 3, 1) == 2); // one at 5 would begin behind the input
+  CHECK(window(3).strided(2).d.output(6) == 2);
+  CHECK(window(3).strided(2).ceil().d != window(3).strided(2).d);
+  for (long in = 1; in < 12; ++in) // every window begins in the input or the padding below it, and one more would not
+    for (int k = 1; k < 5; ++k)
+      for (int stride = 1; stride < 5; ++stride)
+        for (int padding = 0; padding < 3; ++padding) {
+          const long down = window(k).strided(stride).pad(padding).d.output(in), up = outputs(in, k, stride, padding);
+          REQUIRE(up >= down);
+          REQUIRE(up <= down + 1);
+          if (up > down) REQUIRE((up - 1) * stride < in + padding);
+          if (down > 0 && up == down && (in + 2 * padding - k) % stride != 0) REQUIRE(up * stride >= in + padding);
+        }
+  CHECK_THROWS_WITH_AS(require_fits(window(3).strided(2).periodic().ceil(), {{9, 9, 9}}, "max_pool"),
+                       doctest::Contains("max_pool: dim d: ceil() needs padding with zeros"), usage_error);
+}
+
+template <Stencil> struct Probe {};
+static_assert(!std::is_same_v<Probe<window(3)>, Probe<window(3).ceil()>>);
+
 TEST_CASE("same() keeps the extents at stride 1, even kernels and dilation included") {
   for (int k = 1; k <= 8; ++k)
     for (int dilation = 1; dilation <= 4; ++dilation) {

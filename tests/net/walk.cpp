@@ -40,12 +40,20 @@ static_assert(is(fault_of(seq(conv(2, window(1, 5, 1).dilated(1, 3, 1).pad(h, 1,
 static_assert(is(fault_of(seq(conv(2, window(1, 1, 9)))), Fault::window_larger_than_input, 0, w, 9, 8));
 static_assert(is(fault_of(seq(conv(1, window(3).pad(w, 9, 1).periodic()))), Fault::periodic_padding_too_wide, 0, w, 9,
                  8));
+static_assert(is(fault_of(seq(conv(2), max_pool(window(3).strided(2).pad(1).periodic().ceil()))),
+                 Fault::ceil_without_zeros, 1, d));
 static_assert(is(fault_of(seq(conv(1, window(3).pad(w, 7, 8).padded_with(Padding::reflect)))),
                  Fault::reflecting_padding_too_wide, 0, w, 8, 7));
 static_assert(is(fault_of(seq(conv(1, window(3).pad(w, 9, 7).padded_with(w, Padding::replicate, Padding::reflect)))),
                  Fault::none, -1));
 static_assert(is(fault_of(seq(conv(2), relu(), conv(0))), Fault::no_channels, 2));
 static_assert(is(fault_of(seq(to(place(n, rep)), flatten(), dense(-3))), Fault::no_channels, 2));
+static_assert(is(fault_of(seq(conv(6), conv(4).grouped(4))), Fault::conv_groups_do_not_divide, 1));
+static_assert(is(fault_of(seq(conv(6), conv(8).grouped(3))), Fault::conv_groups_do_not_divide, 1));
+static_assert(is(fault_of(seq(conv(6).grouped(0))), Fault::conv_groups_do_not_divide, 0));
+static_assert(is(fault_of(seq(conv(2), conv_transpose(4, window(3)).grouped(2))), Fault::groups_without_conv, 1));
+static_assert(is(fault_of(seq(conv_transpose(4, window(3).ceil()))), Fault::ceil_without_window, 0, d));
+static_assert(is(fault_of(seq(conv(2), upsample(2, 0, 1))), Fault::bad_scale, 1, h));
 static_assert(is(fault_of(seq(conv(2), flatten())), Fault::flatten_splits_sample, 1));
 static_assert(is(fault_of(seq(conv(2), to(place(n, n)), dense(3))), Fault::dense_without_flatten, 2));
 static_assert(is(fault_of(seq(dropout(0))), Fault::bad_keep_probability, 0));
@@ -108,6 +116,29 @@ static_assert(chain.layers[0].out == Extents<4>{{5, 3, 3, 3}} && chain.layers[2]
 static_assert(chain.layers[0].layout_out == spatial && chain.layers[1].layout_out == place(n, rep));
 static_assert(chain.parameters() == 5 * 2 * 27 + 5 + 10 * 135 + 10);
 static_assert(chain.layers[0].flop == 2.0 * 5 * 2 * 27 * 27 && chain.layers[3].flop == 2.0 * 10 * 135);
+
+// Groups: weights and operations by a factor fewer; 6 channels each by itself, then 6 -> 12 in 3 groups.
+constexpr auto in_groups =
+    walk(seq(conv(6), conv(6).grouped(6).with_bias(), conv(12, window(1)).grouped(3)), cube, spatial);
+static_assert(in_groups.fault == Fault::none);
+static_assert(in_groups.layers[1].weights == Extents<5>{{6, 1, 3, 3, 3}} &&
+              in_groups.layers[1].parameters() == 6 * 27 + 6);
+static_assert(in_groups.layers[1].flop == 2.0 * 6 * 27 * 512);
+static_assert(in_groups.layers[2].weights == Extents<5>{{12, 2, 1, 1, 1}} &&
+              in_groups.layers[2].flop == 2.0 * 24 * 512);
+
+// Upsampling and global pools, which replicate what split the volume.
+constexpr auto up_and_down = walk(
+    seq(upsample(3, 1, 2), conv(4), upsample(2).trilinear(), global_average_pool(), dense(3)), cube, place(n, d, w));
+static_assert(up_and_down.fault == Fault::none);
+static_assert(up_and_down.layers[0].out == Extents<4>{{2, 24, 8, 16}});
+static_assert(up_and_down.layers[2].out == Extents<4>{{4, 48, 16, 32}} &&
+              up_and_down.layers[2].layout_out == place(n, d, w));
+static_assert(up_and_down.layers[3].out == Extents<4>{{4, 1, 1, 1}} &&
+              up_and_down.layers[3].layout_out == place(n, rep, rep));
+// One window more where 8 - 3 leaves a rest.
+static_assert(walk(seq(max_pool(window(3).strided(2).ceil())), cube, spatial).layers[0].out ==
+              Extents<4>{{2, 4, 4, 4}});
 
 // CosmoFlow by the table of its paper.
 template <int W> constexpr auto cosmoflow_walk = walk(CosmoFlow<W>::net, CosmoFlow<W>::input, CosmoFlow<W>::layout);
@@ -211,5 +242,11 @@ TEST_CASE("walk: blocks should start at multiples of all strides up to a redistr
   CHECK(stride_quantum(nested.layers) == Index<3>{{4, 4, 4}});
   CHECK(stride_quantum(seq(conv(2, window(3).strided(1, 2, 3)), to(spatial), max_pool(5)).layers) ==
         Index<3>{{1, 2, 3}});
+  // Layers that enlarge bring boundaries in: 2 -> 1 -> 4; 2/3; 4, 2, 4; nothing.
+  CHECK(stride_quantum(seq(max_pool(2), upsample(2), max_pool(4)).layers) == Index<3>{{4, 4, 4}});
+  CHECK(stride_quantum(seq(upsample(3, 1, 2), max_pool(2)).layers) == Index<3>{{2, 2, 1}});
+  CHECK(stride_quantum(seq(max_pool(4), upsample(2), max_pool(2)).layers) == Index<3>{{4, 4, 4}});
+  CHECK(stride_quantum(seq(upsample(4), max_pool(2), max_pool(2)).layers) == Index<3>{{1, 1, 1}});
+  CHECK(stride_quantum(seq(max_pool(2), global_max_pool(), max_pool(1)).layers) == Index<3>{{2, 2, 2}});
   CHECK(stride_quantum(branch(max_pool(2), seq(conv(1), max_pool(3))).layers) == Index<3>{{6, 6, 6}});
 }

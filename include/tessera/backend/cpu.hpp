@@ -13,6 +13,7 @@
 #include <tessera/kernel/optimizer.hpp>
 #include <tessera/kernel/pointwise.hpp>
 #include <tessera/kernel/pooling.hpp>
+#include <tessera/kernel/resample.hpp>
 #include <tessera/kernel/softmax.hpp>
 
 namespace tessera {
@@ -31,6 +32,22 @@ struct cpu : reference {
   static void pool_backward(const kernel::Pooling& p, const View<const T, 5>& x, const View<const T, 5>& dy,
                             const View<T, 5>& dx, kernel::Activation act, double slope) {
     kernel::pool_backward(p, x, dy, dx, act, slope);
+  }
+  template <class T>
+  static void volume_maxima(const View<const T, 5>& x, const Index<3>& origin, const Index<3>& global, T* best,
+                            std::int64_t* where) {
+    kernel::volume_maxima(x, origin, global, best, where);
+  }
+  template <class T> static void spread(const View<const T, 5>& values, double factor, const View<T, 5>& y) {
+    kernel::spread(values, factor, y);
+  }
+  template <class T>
+  static void upsample_forward(const kernel::Upsampling& p, const View<const T, 5>& x, const View<T, 5>& y) {
+    kernel::upsample_forward(p, x, y);
+  }
+  template <class T>
+  static void upsample_backward(const kernel::Upsampling& p, const View<const T, 5>& dy, const View<T, 5>& dx) {
+    kernel::upsample_backward(p, dy, dx);
   }
   template <class T>
   static void activation_forward(kernel::Activation a, double slope, const View<const T, 5>& x, const View<T, 5>& y) {

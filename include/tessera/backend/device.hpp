@@ -12,6 +12,7 @@
 #include <tessera/kernel/device/convolution.hpp>
 #include <tessera/kernel/device/normalisation.hpp>
 #include <tessera/kernel/device/pooling.hpp>
+#include <tessera/kernel/device/resample.hpp>
 
 namespace tessera {
 
@@ -29,6 +30,30 @@ template <class Space> struct device_backend {
   static void pool_backward(const kernel::Pooling& p, const View<const T, 5>& x, const View<const T, 5>& dy,
                             const View<T, 5>& dx, kernel::Activation act, double slope) {
     kernel::device::pool_backward<Space>(p, x, dy, dx, act, slope);
+  }
+  template <class T>
+  static void volume_maxima(const View<const T, 5>& x, const Index<3>& origin, const Index<3>& global, T* best,
+                            std::int64_t* where) {
+    kernel::device::volume_maxima<Space>(x, origin, global, best, where);
+  }
+  template <class T>
+  static void volume_maxima_backward(const View<const T, 5>& dy, const std::int64_t* where, const Index<3>& origin,
+                                     const Index<3>& global, const View<T, 5>& dx) {
+    kernel::device::volume_maxima_backward<Space>(dy, where, origin, global, dx);
+  }
+  template <class T> static void spread(const View<const T, 5>& values, double factor, const View<T, 5>& y) {
+    kernel::device::spread<Space>(values, factor, y);
+  }
+  template <class T> static void set_values(const double* values, const View<T, 5>& y) {
+    kernel::device::set_values<Space>(values, y);
+  }
+  template <class T>
+  static void upsample_forward(const kernel::Upsampling& p, const View<const T, 5>& x, const View<T, 5>& y) {
+    kernel::device::upsample_forward<Space>(p, x, y);
+  }
+  template <class T>
+  static void upsample_backward(const kernel::Upsampling& p, const View<const T, 5>& dy, const View<T, 5>& dx) {
+    kernel::device::upsample_backward<Space>(p, dy, dx);
   }
   template <class T>
   static void activation_forward(kernel::Activation a, double slope, const View<const T, 5>& x, const View<T, 5>& y) {

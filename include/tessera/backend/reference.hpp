@@ -9,6 +9,7 @@
 #include <span>
 #include <tessera/backend/initialise.hpp>
 #include <tessera/kernel/reference.hpp>
+#include <tessera/kernel/reference_resample.hpp>
 #include <tessera/space/blocks.hpp>
 
 namespace tessera {
@@ -57,6 +58,31 @@ struct reference {
   static void pool_backward(const kernel::Pooling& p, const View<const T, 5>& x, const View<const T, 5>& dy,
                             const View<T, 5>& dx, kernel::Activation act, double slope) {
     kernel::reference::pooling_backward(p, x, dy, dx, act, slope);
+  }
+  // The parts of global pooling and upsampling: see kernel/reference_resample.hpp. Numbers come to and from the host.
+  template <class T>
+  static void volume_maxima(const View<const T, 5>& x, const Index<3>& origin, const Index<3>& global, T* best,
+                            std::int64_t* where) {
+    kernel::reference::volume_maxima(x, origin, global, best, where);
+  }
+  template <class T>
+  static void volume_maxima_backward(const View<const T, 5>& dy, const std::int64_t* where, const Index<3>& origin,
+                                     const Index<3>& global, const View<T, 5>& dx) {
+    kernel::reference::volume_maxima_backward(dy, where, origin, global, dx);
+  }
+  template <class T> static void spread(const View<const T, 5>& values, double factor, const View<T, 5>& y) {
+    kernel::reference::spread(values, factor, y);
+  }
+  template <class T> static void set_values(const double* values, const View<T, 5>& y) {
+    kernel::reference::set_values(values, y);
+  }
+  template <class T>
+  static void upsample_forward(const kernel::Upsampling& p, const View<const T, 5>& x, const View<T, 5>& y) {
+    kernel::reference::upsampling(p, x, y);
+  }
+  template <class T>
+  static void upsample_backward(const kernel::Upsampling& p, const View<const T, 5>& dy, const View<T, 5>& dx) {
+    kernel::reference::upsampling_backward(p, dy, dx);
   }
   template <class T>
   static void activation_forward(kernel::Activation a, double slope, const View<const T, 5>& x, const View<T, 5>& y) {

@@ -103,6 +103,7 @@ template <class Part> Subject described(const Part& part, const LayerSpec& spec,
     case LayerKind::conv:
     case LayerKind::pool:
     case LayerKind::user: all.emplace_back(uneven, output_map(uneven, spec.stencil, plan.output().extents()[1])); break;
+    case LayerKind::upsample: all.emplace_back(uneven, upsampled_map(uneven, spec.scales())); break;
     case LayerKind::activation:
     case LayerKind::batch_norm:
     case LayerKind::dropout: all.emplace_back(uneven, uneven); break;

@@ -43,7 +43,7 @@ private:
       // Padding that is stored counts as cells of the tensor, which then begins earlier and ends later.
       p.in_origin[i] = in.lo[2 + i] + s[i].stored_below(), p.out_origin[i] = out.lo[2 + i];
       p.global[i] = run_.in().extents()[2 + i] + s[i].stored_below() + s[i].stored_above();
-      p.padding[i] = s[i].below - s[i].stored_below();
+      p.padding[i] = s[i].below - s[i].stored_below(), p.padding_above[i] = s[i].above - s[i].stored_above();
     }
     p.count_padding = divisor_ == Divisor::window;
     return p;

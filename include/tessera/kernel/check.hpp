@@ -32,15 +32,20 @@ constexpr Interval taps(const Conv& p, int i, long q) {
   return taps_inside(q * p.stride[i] - p.below[i], p.k[i], p.dilation[i], 0, p.in[i]);
 }
 
+/// The first input channel that output channel `o` reads.
+constexpr long first_input(const Conv& p, long o) { return o / (p.co / p.groups) * (p.ci / p.groups); }
+
 inline Extents<5> x_extents(const Conv& p) { return {{p.n, p.ci, p.in[0], p.in[1], p.in[2]}}; }
 inline Extents<5> y_extents(const Conv& p) { return {{p.n, p.co, p.out[0], p.out[1], p.out[2]}}; }
-inline Extents<5> w_extents(const Conv& p) { return {{p.co, p.ci, p.k[0], p.k[1], p.k[2]}}; }
+inline Extents<5> w_extents(const Conv& p) { return {{p.co, p.ci / p.groups, p.k[0], p.k[1], p.k[2]}}; }
 inline Extents<5> x_extents(const Pooling& p) { return {{p.n, p.c, p.in[0], p.in[1], p.in[2]}}; }
 inline Extents<5> y_extents(const Pooling& p) { return {{p.n, p.c, p.out[0], p.out[1], p.out[2]}}; }
 
 /// Throws usage_error unless the numbers of the problem make sense.
 inline void check_problem(const Conv& p) {
   TESSERA_REQUIRE(p.n >= 0 && p.ci >= 0 && p.co >= 0, p.str(), ": negative extents");
+  TESSERA_REQUIRE(p.groups >= 1 && p.ci % p.groups == 0 && p.co % p.groups == 0, p.str(),
+                  ": the channels do not divide into ", p.groups, " groups");
   for (int i = 0; i < 3; ++i) {
     TESSERA_REQUIRE(p.k[i] >= 1 && p.stride[i] >= 1 && p.dilation[i] >= 1, p.str(), ": kernel, stride and dilation of ",
                     "dim ", i, " must be at least 1");
@@ -82,6 +87,43 @@ constexpr PoolWindow window_of(const Pooling& p, int i, long q) {
   const long lo = p.periodic[i] ? 0 : std::max(0L, -p.in_origin[i]);
   const long hi = p.periodic[i] ? p.in[i] : std::min(p.in[i], p.global[i] - p.in_origin[i]);
   return {taps_inside(start, p.k[i], p.dilation[i], lo, hi), start};
+}
+
+/// The cells of the window of the block's output `q` in dim `i` that an average divides by.
+constexpr long counted_cells(const Pooling& p, int i, long q) {
+  if (!p.count_padding) return window_of(p, i, q).taps.size();
+  const long start = (q + p.out_origin[i]) * p.stride[i] - p.padding[i];
+  return taps_inside(start, p.k[i], p.dilation[i], -p.padding[i], p.global[i] + p.padding_above[i]).size();
+}
+
+inline Extents<5> x_extents(const Upsampling& p) { return {{p.n, p.c, p.in[0], p.in[1], p.in[2]}}; }
+inline Extents<5> y_extents(const Upsampling& p) { return {{p.n, p.c, p.out[0], p.out[1], p.out[2]}}; }
+
+/// Linear interpolation between two cells: (1 - part/of) x[first] + part/of x[second].
+struct Blend {
+  long first = 0, second = 0, part = 0, of = 1;
+};
+/// What the global output `q` of dim `i` is made of, in global cells; never decreasing with q.
+constexpr Blend blend_of(const Upsampling& p, int i, long q) {
+  const long scale = p.scale[i], cells = p.global[i];
+  if (p.kind == Interpolation::nearest) return {q / scale, q / scale, 0, 1};
+  const long last = cells * scale - 1;
+  const long at = p.align_corners ? q * (cells - 1) : std::max(0L, 2 * q + 1 - scale);
+  const long of = p.align_corners ? std::max(1L, last) : 2 * scale;
+  if (at % of == 0 || at / of >= cells - 1) return {at / of, at / of, 0, 1};
+  return {at / of, at / of + 1, at % of, of};
+}
+/// Throws usage_error unless the block holds every cell that its outputs are made of.
+inline void check_problem(const Upsampling& p) {
+  for (int i = 0; i < 3; ++i) {
+    TESSERA_REQUIRE(p.scale[i] >= 1, "upsampling: scale ", p.scale, " must be at least 1");
+    if (p.out[i] == 0) continue;
+    const long lo = blend_of(p, i, p.out_origin[i]).first;
+    const long hi = blend_of(p, i, p.out_origin[i] + p.out[i] - 1).second + 1;
+    TESSERA_REQUIRE(lo >= p.in_origin[i] && hi <= p.in_origin[i] + p.in[i], "upsampling: the outputs of dim ", i,
+                    " are made of the cells [", lo, ",", hi, "), the block holds [", p.in_origin[i], ",",
+                    p.in_origin[i] + p.in[i], "); give it its halo");
+  }
 }
 
 } // namespace tessera::kernel

@@ -26,7 +26,8 @@ public:
   /// True where the weights outweigh the cells.
   static bool pays(const Conv& p) {
     const long cells = p.n * (p.ci * product(p.in) + p.co * product(p.out));
-    return cells > 0 && p.ci > 0 && p.co > 0 && product(w_extents(p)) > 2 * cells && p.n * product(p.out) > 0;
+    return p.groups == 1 && cells > 0 && p.ci > 0 && p.co > 0 && product(w_extents(p)) > 2 * cells &&
+           p.n * product(p.out) > 0;
   }
 
   const Conv& problem() const { return p_; }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <tessera/kernel/conv_depthwise.hpp>
 #include <tessera/kernel/conv_direct.hpp>
 #include <tessera/kernel/conv_unfold.hpp>
 #include <tessera/kernel/conv_weights.hpp>
@@ -45,6 +46,7 @@ private:
 };
 
 /// Chooses per problem and pass, by what was measured to be the faster one:
+///  - as many groups as channels: this library's own, all passes;
 ///  - more weights than cells: matrix products on unfolded x, all passes;
 ///  - weight gradients where oneDNN has no direct kernel (processors without AVX-512): this library's own;
 ///  - data gradients of wide blocks whose input channels fill two vectors: this library's own;
@@ -52,6 +54,10 @@ private:
 template <> class Convolution<float> : public OnednnConvolution {
 public:
   explicit Convolution(const Conv& p) : OnednnConvolution(p) {
+    if (p.groups > 1) {
+      if (ConvDepthwise<float>::fits(p) && p.n * product(p.in) * product(p.out) != 0) depthwise_.emplace(p);
+      return;
+    }
     if (ConvUnfolded::pays(p)) {
       unfolded_.emplace(p);
       return;
@@ -67,6 +73,7 @@ public:
   /// The implementation that runs the pass: "tessera", "unfolded", or the name that oneDNN reports.
   std::string implementation(Pass pass) {
     if (unfolded_) return "unfolded";
+    if (depthwise_) return "tessera";
     if ((pass == Pass::backward_weights && weights_) || (pass == Pass::backward_data && data_)) return "tessera";
     return OnednnConvolution::implementation(pass);
   }
@@ -74,11 +81,13 @@ public:
   void forward(const View<const float, 5>& x, const View<const float, 5>& w, const float* bias,
                const View<float, 5>& y) {
     if (unfolded_) return unfolded_->forward(x, w, bias, y);
+    if (depthwise_) return depthwise_->forward(x, w, bias, y);
     OnednnConvolution::forward(x, w, bias, y);
   }
   /// dx = the adjoint applied to dy. Writes the whole of dx.
   void backward_data(const View<const float, 5>& dy, const View<const float, 5>& w, const View<float, 5>& dx) {
     if (unfolded_) return unfolded_->backward_data(dy, w, dx);
+    if (depthwise_) return depthwise_->backward_data(dy, w, dx);
     if (!data_) return OnednnConvolution::backward_data(dy, w, dx);
     check_extents("the weights", w.extents, w_extents(problem()));
     data_->run(dy, adjoint_weights(w), nullptr, dx);
@@ -87,11 +96,13 @@ public:
   void backward_weights(const View<const float, 5>& x, const View<const float, 5>& dy, const View<float, 5>& dw,
                         float* db, Gradient mode) {
     if (unfolded_) return unfolded_->backward_weights(x, dy, dw, db, mode);
+    if (depthwise_) return depthwise_->backward_weights(x, dy, dw, db, mode);
     if (!weights_) return OnednnConvolution::backward_weights(x, dy, dw, db, mode);
     weights_->run(x, dy, dw, db, mode);
   }
 
 private:
+  std::optional<ConvDepthwise<float>> depthwise_;
   std::optional<ConvUnfolded> unfolded_;
   std::optional<ConvWeights<float>> weights_;
   std::optional<ConvDirect<float>> data_;

@@ -294,6 +294,7 @@ private:
   }
   /// Few keys per layer: one per pass and, rarely, alignment.
   const Plan* plan(const ConvKey& key) {
+    if (p_.groups > 1) return nullptr; // plans are made for one group; the caller's own kernels do the others
     for (const auto& [known, plan] : mine_)
       if (known == key) return plan.get();
     return mine_.emplace_back(key, device_->plans().find(key)).second.get();

@@ -343,11 +343,12 @@ private:
     using dnnl::memory;
     using tag = memory::format_tag;
     const auto three = [](const Triple& t) { return memory::dims{t[0], t[1], t[2]}; };
-    const memory::dims weight_dims{p_.co, p_.ci, p_.k[0], p_.k[1], p_.k[2]};
+    memory::dims weight_dims{p_.co, p_.ci, p_.k[0], p_.k[1], p_.k[2]};
+    if (p_.groups > 1) weight_dims = {p_.groups, p_.co / p_.groups, p_.ci / p_.groups, p_.k[0], p_.k[1], p_.k[2]};
     const memory::desc x = detail::onednn_f32({batch, p_.ci, read_[0], read_[1], read_[2]}, tag::ndhwc);
     const memory::desc y = detail::onednn_f32({batch, p_.co, p_.out[0], p_.out[1], p_.out[2]}, tag::ndhwc);
     const memory::desc any = detail::onednn_f32(weight_dims, tag::any);
-    const memory::desc stored = detail::onednn_f32(weight_dims, tag::odhwi);
+    const memory::desc stored = detail::onednn_f32(weight_dims, p_.groups > 1 ? tag::godhwi : tag::odhwi);
     const memory::desc b = bias == Bias::with ? detail::onednn_f32({p_.co}, tag::x) : memory::desc();
     const memory::dims stride = three(p_.stride), below = three(p_.below), above = three(right_);
     const memory::dims dilation = three(p_.dilation - Triple{{1, 1, 1}}); // oneDNN counts the holes

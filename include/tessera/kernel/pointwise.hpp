@@ -105,14 +105,18 @@ template <class T> void fill_channels(const View<T, 5>& y, const T* bias, Activa
   });
 }
 
-/// db = or += the sum of dy over samples and cells, one element a channel.
+/// db = or += the sum of dy over samples and cells, one element a channel. Sums in double: there may be many cells.
 template <class T> void sum_channels(const View<const T, 5>& dy, T* db, Gradient mode) {
-  if (mode == Gradient::overwrite) std::fill_n(db, dy.extents[1], T{});
+  thread_local std::vector<double> sums; // stays from call to call
+  sums.assign(std::size_t(dy.extents[1]), 0.0);
+  double* const to = sums.data();
   for_each_index(whole(Extents<4>{{dy.extents[0], dy.extents[2], dy.extents[3], dy.extents[4]}}),
                  [&](const Index<4>& i) {
                    const T* p = &dy(i[0], 0, i[1], i[2], i[3]);
-                   for (long c = 0; c < dy.extents[1]; ++c) db[c] += p[c * dy.strides[1]];
+                   for (long c = 0; c < dy.extents[1]; ++c) to[c] += static_cast<double>(p[c * dy.strides[1]]);
                  });
+  for (long c = 0; c < dy.extents[1]; ++c)
+    db[c] = static_cast<T>(mode == Gradient::accumulate ? static_cast<double>(db[c]) + to[c] : to[c]);
 }
 
 } // namespace tessera::kernel

@@ -99,6 +99,7 @@ template <class Op, class T> void pool_forward(const Pooling& p, const View<cons
       for (long oh = 0; oh < p.out[1]; ++oh) {
         const PoolWindow wh = window_of(p, 1, oh);
         const long rows = wd.taps.size() * wh.taps.size();
+        const long counted_rows = counted_cells(p, 0, od) * counted_cells(p, 1, oh);
         const auto over_depth = [&](long th) {
           const long h = wh.start + (wh.taps.first + th) * p.dilation[1];
           return s.ring.get(h, [&](T* slot) {
@@ -123,7 +124,7 @@ template <class Op, class T> void pool_forward(const Pooling& p, const View<cons
           combine_all<Op, T>(
               ww.taps.size(), [&](long t) { return from + t * p.dilation[2] * p.c; }, to, p.c);
           if (p.kind == Pool::max) continue;
-          const T factor = T{1} / static_cast<T>(p.count_padding ? product(p.k) : cells);
+          const T factor = T{1} / static_cast<T>(counted_rows * counted_cells(p, 2, ow));
           for (long i = 0; i < p.c; ++i) to[i] *= factor;
         }
       }
@@ -151,7 +152,7 @@ template <class T> struct Shares {
         heard(carver.take<long>(p.in[dim] * p.k[dim])) {}
   void fill(const Pooling& p, int dim) {
     for (long q = 0; q < p.out[dim]; ++q) {
-      const long cells = p.count_padding ? p.k[dim] : window_of(p, dim, q).taps.size();
+      const long cells = counted_cells(p, dim, q);
       share[q] = cells == 0 ? T{} : T{1} / static_cast<T>(cells);
     }
     long used = 0;

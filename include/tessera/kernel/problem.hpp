@@ -30,20 +30,25 @@ enum class Pass { forward, backward_data, backward_weights };
 /// One local convolution, cross-correlation form as in all deep-learning libraries:
 ///   y[n,o,q] = act( b[o] + sum_{i,k} w[o,i,k] * x[n, i, q*stride - below + k*dilation] ),  zero outside the block.
 /// x: (n, ci, in), y: (n, co, out), w: (co, ci, k) stored co,d,h,w,ci; all channels-last.
+/// With groups, output channel o reads only the ci/groups input channels of its group o / (co/groups), and the weights
+/// are (co, ci/groups, k); groups == ci is a depthwise convolution.
 /// Requires out <= (in + below + above - dilation*(k-1) - 1) / stride + 1; rows of x beyond the last window are unread.
 struct Conv {
   long n = 0, ci = 0, co = 0;
   Triple in{}, out{}, k{}, stride{{1, 1, 1}}, dilation{{1, 1, 1}}, below{}, above{};
   Activation act = Activation::none; ///< fused into forward only; its derivative is the caller's business
   double slope = 0;                  ///< of leaky_relu; alpha of elu
+  long groups = 1;                   ///< a divisor of ci and of co
   friend bool operator==(const Conv&, const Conv&) = default;
 
   /// Floating-point operations of one pass (forward, backward-data or backward-weights), 2 per multiply-add,
   /// counting taps that fall into the padding as the literature does.
-  double flop() const { return 2.0 * double(n) * double(ci) * double(co) * double(product(k)) * double(product(out)); }
+  double flop() const {
+    return 2.0 * double(n) * double(ci / groups) * double(co) * double(product(k)) * double(product(out));
+  }
   std::string str() const {
     return text("conv ", n, "x", ci, "x", in, " -> ", co, "x", out, ", kernel ", k, ", stride ", stride, ", dilation ",
-                dilation, ", padding ", below, "/", above);
+                dilation, ", padding ", below, "/", above, groups > 1 ? text(", groups ", groups) : "");
   }
 };
 
@@ -52,20 +57,40 @@ enum class Pool { max, average };
 /// What a backward pass does with the parameter gradients that stand in the target.
 enum class Gradient { overwrite, accumulate };
 
-/// One local pooling. The divisor of `average` is global: the window volume if padding counts, else the number of
-/// window cells inside the *global* tensor. `origin` and `global` place the block in it.
-/// x: (n, c, in), y: (n, c, out). Output q of this block is the global output q + out_origin; its window starts at the
-/// global input (q + out_origin) * stride - padding. Input cell i of the block is the global cell i + in_origin.
+/// One local pooling. The divisor of `average` is global: the window volume if padding counts (without what reaches
+/// beyond the padding, if anything does), else the number of window cells inside the *global* tensor. `origin` and
+/// `global` place the block in it. x: (n, c, in), y: (n, c, out). Output q of this block is the global output q +
+/// out_origin; its window starts at the global input (q + out_origin) * stride - padding. Input cell i of the block is
+/// the global cell i + in_origin.
 struct Pooling {
   Pool kind = Pool::average;
   long n = 0, c = 0;
   Triple in{}, out{}, k{}, stride{{1, 1, 1}}, dilation{{1, 1, 1}};
-  Triple padding{};                 ///< below, of the global problem
-  Triple in_origin{}, out_origin{}; ///< global index of the block's first input and output cell
-  Triple global{};                  ///< global input extents
+  static constexpr long unlimited = long{1} << 48;
+  Triple padding{};                                        ///< below, of the global problem
+  Triple padding_above{{unlimited, unlimited, unlimited}}; ///< above: what lies beyond counts in no divisor
+  Triple in_origin{}, out_origin{};                        ///< global index of the block's first input and output cell
+  Triple global{};                                         ///< global input extents
   bool count_padding = true;
   Flags<3> periodic{}; ///< dims where the block holds wrapped cells beyond the global border
   friend bool operator==(const Pooling&, const Pooling&) = default;
+};
+
+/// How an upsampling finds values between cells.
+enum class Interpolation { nearest, trilinear };
+
+/// One local upsampling: output extents are the input's times `scale`. Nearest: y[q] = x[q / scale]. Trilinear: the
+/// product over dims of linear interpolation at (q + 1/2) / scale - 1/2, or with aligned corners at
+/// q * (global - 1) / (global * scale - 1); beyond the outermost cells their values. Origins and `global` as in
+/// Pooling. x: (n, c, in), y: (n, c, out).
+struct Upsampling {
+  Interpolation kind = Interpolation::nearest;
+  bool align_corners = false;
+  long n = 0, c = 0;
+  Triple in{}, out{}, scale{{1, 1, 1}};
+  Triple in_origin{}, out_origin{}; ///< global index of the block's first input and output cell
+  Triple global{};                  ///< global input extents
+  friend bool operator==(const Upsampling&, const Upsampling&) = default;
 };
 
 /// One local dense layer: y[n,o] = act(b[o] + sum_i w[o,i] x[n,i]); everything row-major and dense.

@@ -103,11 +103,11 @@ void convolution(const Conv& p, const View<const T, 5>& x, const View<const T, 5
                  const View<T, 5>& y) {
   for_each_index(whole(y.extents), [&](const Index<5>& i) { y[i] = bias ? bias[i[1]] : T{}; });
   detail::for_each_tap(p, [&](long n, const Index<3>& q, const Index<3>& k, const Index<3>& cell) {
-    const T* px = &x[detail::at(n, 0, cell)];
     for (long o = 0; o < p.co; ++o) {
+      const T* px = &x[detail::at(n, first_input(p, o), cell)];
       const T* pw = &w[detail::at(o, 0, k)];
       T sum{};
-      for (long i = 0; i < p.ci; ++i) sum += px[i * x.strides[1]] * pw[i * w.strides[1]];
+      for (long i = 0; i < p.ci / p.groups; ++i) sum += px[i * x.strides[1]] * pw[i * w.strides[1]];
       y[detail::at(n, o, q)] += sum;
     }
   });
@@ -121,11 +121,11 @@ void convolution_backward_data(const Conv& p, const View<const T, 5>& dy, const 
                                const View<T, 5>& dx) {
   fill_block(dx, T{});
   detail::for_each_tap(p, [&](long n, const Index<3>& q, const Index<3>& k, const Index<3>& cell) {
-    T* px = &dx[detail::at(n, 0, cell)];
     for (long o = 0; o < p.co; ++o) {
+      T* px = &dx[detail::at(n, first_input(p, o), cell)];
       const T* pw = &w[detail::at(o, 0, k)];
       const T g = dy[detail::at(n, o, q)];
-      for (long i = 0; i < p.ci; ++i) px[i * dx.strides[1]] += g * pw[i * w.strides[1]];
+      for (long i = 0; i < p.ci / p.groups; ++i) px[i * dx.strides[1]] += g * pw[i * w.strides[1]];
     }
   });
 }
@@ -142,11 +142,11 @@ void convolution_backward_weights(const Conv& p, const View<const T, 5>& x, cons
                                   const View<T, 5>& dw, T* db, Gradient mode) {
   if (mode == Gradient::overwrite) fill_block(dw, T{});
   detail::for_each_tap(p, [&](long n, const Index<3>& q, const Index<3>& k, const Index<3>& cell) {
-    const T* px = &x[detail::at(n, 0, cell)];
     for (long o = 0; o < p.co; ++o) {
+      const T* px = &x[detail::at(n, first_input(p, o), cell)];
       T* pw = &dw[detail::at(o, 0, k)];
       const T g = dy[detail::at(n, o, q)];
-      for (long i = 0; i < p.ci; ++i) pw[i * dw.strides[1]] += g * px[i * x.strides[1]];
+      for (long i = 0; i < p.ci / p.groups; ++i) pw[i * dw.strides[1]] += g * px[i * x.strides[1]];
     }
   });
   if (db) reference::sum_channels<T>(dy, db, mode);
@@ -167,8 +167,8 @@ inline Index<3> cell_of(const Pooling& p, const PoolWindows& w, const Index<3>& 
   for (int i = 0; i < 3; ++i) cell[i] = w.w[i].start + tap[i] * p.dilation[i];
   return cell;
 }
-template <class T> T divisor(const Pooling& p, const PoolWindows& w) {
-  return static_cast<T>(p.count_padding ? product(p.k) : w.taps().volume());
+template <class T> T divisor(const Pooling& p, const Index<3>& q) {
+  return static_cast<T>(counted_cells(p, 0, q[0]) * counted_cells(p, 1, q[1]) * counted_cells(p, 2, q[2]));
 }
 /// The first cell in d,h,w order that holds the maximum of channel c.
 template <class T>
@@ -194,7 +194,7 @@ template <class T> void pooling(const Pooling& p, const View<const T, 5>& x, con
     }
     for_each_index(w.taps(),
                    [&](const Index<3>& tap) { out += x[detail::at(i[0], i[1], detail::cell_of(p, w, tap))]; });
-    out /= detail::divisor<T>(p, w);
+    out /= detail::divisor<T>(p, {{i[2], i[3], i[4]}});
   });
 }
 
@@ -212,7 +212,7 @@ void pooling_backward(const Pooling& p, const View<const T, 5>& x, const View<co
       sum[detail::at(i[0], i[1], detail::first_maximum(p, x, i[0], i[1], w))] += dy[i];
       return;
     }
-    const T share = dy[i] / detail::divisor<T>(p, w);
+    const T share = dy[i] / detail::divisor<T>(p, {{i[2], i[3], i[4]}});
     for_each_index(w.taps(),
                    [&](const Index<3>& tap) { sum[detail::at(i[0], i[1], detail::cell_of(p, w, tap))] += share; });
   });

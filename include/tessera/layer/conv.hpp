@@ -22,9 +22,10 @@ template <class T, class Backend> class ConvLayer final : public Layer<T, typena
 public:
   /// `fused` is the activation that follows, computed with the convolution.
   ConvLayer(const LayerSpec& spec, InputActivation fused, const AnyGrid& grid, const Map<5>& in, const Map<5>& out)
-      : fused_(fused), stencil_(spec.stencil), in_(in), halo_(grid, in, spec.stencil, out) {
+      : fused_(fused), stencil_(spec.stencil), groups_(spec.conv_groups), in_(in), halo_(grid, in, spec.stencil, out) {
     const Box<5> mine = out.box(grid.rank()), owned = in.box(grid.rank());
-    weight_extents_ = {{out.extents()[1], in.extents()[1], stencil_.d.k, stencil_.h.k, stencil_.w.k}};
+    weight_extents_ = {
+        {out.extents()[1], in.extents()[1] / spec.conv_groups, stencil_.d.k, stencil_.h.k, stencil_.w.k}};
     whole_ = make_slab(mine);
     OverlapParts parts = overlap_parts(mine, owned, stencil_, in.extents());
     // Slabs along depth are dense; rims along h or w would not be, so there the whole block waits for its halo.
@@ -88,9 +89,7 @@ public:
   LayerTraffic traffic() const override {
     return {halo_.traffic(), halo_.adjoint_traffic(), in_operand_.copies() + out_operand_.copies()};
   }
-  std::size_t scratch_bytes() const override {
-    return in_operand_.bytes() + out_operand_.bytes();
-  }
+  std::size_t scratch_bytes() const override { return in_operand_.bytes() + out_operand_.bytes(); }
 
 private:
   struct Slab {
@@ -109,6 +108,7 @@ private:
     for (int i = 0; i < 3; ++i) p.in[i] = s.window.input.extent(2 + i), p.out[i] = out.extent(2 + i);
     p.k = stencil_.kernel(), p.stride = stencil_.strides(), p.dilation = stencil_.dilations();
     p.below = s.window.below, p.above = s.window.above;
+    p.groups = groups_;
     p.act = fused_.kind, p.slope = fused_.slope;
     s.conv.emplace(p);
     return s;
@@ -132,6 +132,7 @@ private:
 
   InputActivation fused_;
   Stencil stencil_;
+  long groups_;
   Map<5> in_;
   Halo<T, 5, Space> halo_;
   Extents<5> weight_extents_{};

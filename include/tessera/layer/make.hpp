@@ -6,11 +6,13 @@
 
 #include <tessera/layer/conv.hpp>
 #include <tessera/layer/conv_transpose.hpp>
+#include <tessera/layer/global_pool.hpp>
 #include <tessera/layer/join.hpp>
 #include <tessera/layer/local.hpp>
 #include <tessera/layer/normalise.hpp>
 #include <tessera/layer/pointwise.hpp>
 #include <tessera/layer/pool.hpp>
+#include <tessera/layer/upsample.hpp>
 
 namespace tessera {
 
@@ -25,6 +27,8 @@ std::unique_ptr<Layer<T, typename Backend::space>> make_layer(const LayerSpec& s
   case LayerKind::conv: return std::make_unique<ConvLayer<T, Backend>>(spec, fused, grid, in, out);
   case LayerKind::conv_transpose: return std::make_unique<ConvTransposeLayer<T, Backend>>(spec, fused, grid, in, out);
   case LayerKind::pool: return std::make_unique<PoolLayer<T, Backend>>(spec, grid, in, out);
+  case LayerKind::global_pool: return std::make_unique<GlobalPoolLayer<T, Backend>>(spec, grid, in);
+  case LayerKind::upsample: return std::make_unique<UpsampleLayer<T, Backend>>(spec, grid, in, out);
   case LayerKind::activation: return std::make_unique<ActivationLayer<T, Backend>>(spec, box);
   case LayerKind::pointwise: return std::make_unique<PointwiseLayer<T, Backend>>(spec, box);
   case LayerKind::softmax: return std::make_unique<SoftmaxLayer<T, Backend>>(box);

@@ -70,7 +70,7 @@ private:
       const Window& w = spec_.stencil[i];
       p.in_origin[i] = in.lo[2 + i] + w.stored_below(), p.out_origin[i] = out.lo[2 + i];
       p.global[i] = in_.extents()[2 + i] + w.stored_below() + w.stored_above();
-      p.padding[i] = w.below - w.stored_below();
+      p.padding[i] = w.below - w.stored_below(), p.padding_above[i] = w.above - w.stored_above();
     }
     p.k = spec_.stencil.kernel(), p.stride = spec_.stencil.strides(), p.dilation = spec_.stencil.dilations();
     p.count_padding = spec_.padding_counts == PaddingCounts::yes;

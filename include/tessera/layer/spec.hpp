@@ -20,6 +20,8 @@ enum class LayerKind : int {
   conv,
   conv_transpose,
   pool,
+  global_pool,
+  upsample,
   activation,
   dropout,
   redistribute,
@@ -37,6 +39,8 @@ enum class LayerKind : int {
 /// Whether an average divides by the whole window or by its cells that are no padding with zeros.
 enum class PaddingCounts : int { yes, no };
 
+/// Where interpolation puts the outermost outputs: half a cell inside the border, or on the outermost cells.
+enum class AlignCorners : int { no, yes };
 /// Whether a normalisation scales and shifts its result by learned numbers, one pair a channel.
 enum class Affine : int { yes, no };
 
@@ -58,14 +62,18 @@ struct LayerSpec {
   Stencil stencil{};                                 ///< conv, pool
   Index<3> output_padding{};                         ///< conv_transpose: cells added above
   int channels = 0;                                  ///< conv, dense: of the output
+  int conv_groups = 1;                               ///< conv: input and output channels fall into so many groups
   bool bias = false;                                 ///< conv, dense
   double bias_value = 0;                             ///< what biases start from
   Init init = Init::glorot_uniform;                  ///< conv, dense
   kernel::Activation activation{};                   ///< activation
   double slope = 0;                                  ///< leaky_relu; alpha of elu
   kernel::Pointwise function{};                      ///< pointwise; `custom` for a user layer that is one
-  kernel::Pool pool{};                               ///< pool
+  kernel::Pool pool{};                               ///< pool, global_pool
   PaddingCounts padding_counts = PaddingCounts::yes; ///< average pool
+  int scale_d = 1, scale_h = 1, scale_w = 1;         ///< upsample
+  kernel::Interpolation interpolation{};             ///< upsample
+  AlignCorners align_corners = AlignCorners::no;     ///< upsample
   double keep = 1;                                   ///< dropout: the probability of keeping an element
   Layout layout{};                                   ///< to
   double epsilon = 0;                                ///< normalisations: added to the variance
@@ -84,6 +92,20 @@ struct LayerSpec {
     s.bias = true, s.bias_value = start;
     return s;
   }
+  /// conv: output channels see the input channels of their own group only; weights (co, ci/groups, kd, kh, kw).
+  /// .grouped(input channels) is a depthwise convolution.
+  constexpr LayerSpec grouped(int in_groups) const {
+    LayerSpec s = *this;
+    s.conv_groups = in_groups;
+    return s;
+  }
+  /// upsample: by linear interpolation along each dim instead of the nearest cell.
+  constexpr LayerSpec trilinear(AlignCorners corners = AlignCorners::no) const {
+    LayerSpec s = *this;
+    s.interpolation = kernel::Interpolation::trilinear, s.align_corners = corners;
+    return s;
+  }
+  constexpr Index<3> scales() const { return {{scale_d, scale_h, scale_w}}; }
   constexpr LayerSpec initialised(Init how) const {
     LayerSpec s = *this;
     s.init = how;
@@ -96,6 +118,8 @@ struct LayerSpec {
     case LayerKind::conv: return "conv";
     case LayerKind::conv_transpose: return "conv_transpose";
     case LayerKind::pool: return pool == kernel::Pool::max ? "max_pool" : "average_pool";
+    case LayerKind::global_pool: return pool == kernel::Pool::max ? "global_max_pool" : "global_average_pool";
+    case LayerKind::upsample: return "upsample";
     case LayerKind::activation:
       switch (activation) {
       case kernel::Activation::relu: return "relu";
@@ -178,6 +202,15 @@ constexpr LayerSpec max_pool(Stencil s) { return {.kind = LayerKind::pool, .sten
 /// Windows of k cells a side that do not overlap.
 constexpr LayerSpec max_pool(int k) { return max_pool(window(k).strided(k)); }
 constexpr LayerSpec average_pool(int k) { return average_pool(window(k).strided(k)); }
+/// The average, or the maximum, of each sample's whole volume: 1x1x1, on all ranks that held parts of the sample. Grid
+/// axes that split d, h or w replicate from here on, as after to(...); dense layers may follow.
+constexpr LayerSpec global_average_pool() { return {.kind = LayerKind::global_pool, .pool = kernel::Pool::average}; }
+constexpr LayerSpec global_max_pool() { return {.kind = LayerKind::global_pool, .pool = kernel::Pool::max}; }
+/// Volumes `scale` times as large: each cell repeated, or .trilinear() as PyTorch does it.
+constexpr LayerSpec upsample(int scale_d, int scale_h, int scale_w) {
+  return {.kind = LayerKind::upsample, .scale_d = scale_d, .scale_h = scale_h, .scale_w = scale_w};
+}
+constexpr LayerSpec upsample(int scale) { return upsample(scale, scale, scale); }
 constexpr LayerSpec relu() { return {.kind = LayerKind::activation, .activation = kernel::Activation::relu}; }
 /// x for x > 0, slope * x otherwise.
 constexpr LayerSpec leaky_relu(double slope) {

@@ -57,6 +57,10 @@ template <int N> struct Borders {
   friend constexpr bool operator==(const Borders&, const Borders&) = default;
 };
 
+/// Whether the last window along a dim must fit into the padded input (down), or only begin in the input or the padding
+/// below it (up; PyTorch's ceil_mode).
+enum class Rounding : int { down, up };
+
 /// A half-open interval of global indices.
 struct Interval {
   long lo = 0, hi = 0;
@@ -69,7 +73,8 @@ struct Interval {
 struct Window {
   int k = 1, stride = 1, dilation = 1;
   int below = 0, above = 0; ///< padding on each side
-  PaddingModes mode{};      ///< what the padding of each side holds; `.mode = Padding::reflect` is both
+  PaddingModes mode{};                ///< what the padding of each side holds; `.mode = Padding::reflect` is both
+  Rounding rounding = Rounding::down; ///< of the number of outputs
   friend constexpr bool operator==(const Window&, const Window&) = default;
 
   /// The inputs from a window's first to its last: dilation * (k - 1) + 1.
@@ -78,8 +83,13 @@ struct Window {
   /// The number of outputs of `in` inputs; 0 if the window is larger than the padded input.
   constexpr long output(long in) const {
     const long room = in + below + above - span();
-    return room < 0 || in <= 0 ? 0 : room / stride + 1;
+    if (room <= -stride || in <= 0) return 0;
+    const long whole = room < 0 ? 0 : room / stride + 1; // windows that fit; what one more lacks counts as zeros
+    const bool rest = room < 0 || room % stride > 0;
+    return rounding == Rounding::up && rest && whole * stride < in + below ? whole + 1 : whole;
   }
+  /// Only zeros can be had beyond the padding.
+  constexpr bool rounding_fits() const { return rounding == Rounding::down || mode.above == Padding::zeros; }
   /// The inputs that outputs [lo, hi) read, in global indices; reaches below 0 and past the extent into the padding.
   constexpr Interval reads(Interval out) const {
     if (out.empty()) return {};
@@ -177,6 +187,12 @@ struct Stencil {
     s[static_cast<int>(dim) - 2].mode = {below, above};
     return s;
   }
+  /// With one more output where strides leave a rest; see Rounding.
+  constexpr Stencil ceil() const {
+    Stencil s = *this;
+    for (int i = 0; i < 3; ++i) s[i].rounding = Rounding::up;
+    return s;
+  }
   constexpr Stencil periodic() const { return padded_with(Padding::periodic); }
 
   /// What stands beyond the borders of a tensor of rank N, whose last dims are d, h and w.
@@ -214,6 +230,7 @@ inline void require_fits(const Stencil& s, const Index<3>& in, const std::string
     TESSERA_REQUIRE(x.valid(), what, ": dim ", name, " has kernel ", x.k, ", stride ", x.stride, ", dilation ",
                     x.dilation, ", padding ", x.below, "/", x.above,
                     "; kernel, stride and dilation must be at least 1 and padding at least 0");
+    TESSERA_REQUIRE(x.rounding_fits(), what, ": dim ", name, ": ceil() needs padding with zeros above");
     TESSERA_REQUIRE(in[i] <= 0 || x.output(in[i]) > 0, what, ": dim ", name, ": the window spans ", x.span(),
                     " (kernel ", x.k, ", dilation ", x.dilation, ") but the input has size ", in[i], " with padding ",
                     x.below, "/", x.above, "; use a smaller kernel or dilation, or more padding");

@@ -331,11 +331,18 @@ template <class Model, class T, class Backend> class Network : public AnyNetwork
       "tessera: a window is larger than its padded input; use a smaller kernel, fewer poolings or a larger input");
   static_assert(walked.fault != Fault::periodic_padding_too_wide,
                 "tessera: periodic padding is wider than the input; use at most one period");
+  static_assert(walked.fault != Fault::groups_without_conv, "tessera: grouped(groups) is for conv(...)");
+  static_assert(walked.fault != Fault::ceil_without_window,
+                "tessera: ceil() is for windows that slide; conv_transpose takes output padding");
+  static_assert(walked.fault != Fault::ceil_without_zeros, "tessera: ceil() needs padding with zeros");
   static_assert(walked.fault != Fault::reflecting_padding_too_wide,
                 "tessera: reflecting padding is not narrower than the input; use at most size - 1, or "
                 "Padding::replicate");
   static_assert(walked.fault != Fault::no_channels,
                 "tessera: a layer has no channels; give conv(channels) or dense(channels) at least 1");
+  static_assert(walked.fault != Fault::conv_groups_do_not_divide,
+                "tessera: grouped(groups) needs at least 1 group, and divides the input and the output channels");
+  static_assert(walked.fault != Fault::bad_scale, "tessera: upsample(scale) needs scales of at least 1");
   static_assert(walked.fault != Fault::flatten_splits_sample,
                 "tessera: flatten needs whole samples on a rank; put to(place(n,...)) with only n and rep before it");
   static_assert(walked.fault != Fault::dense_without_flatten,

@@ -13,6 +13,7 @@
 #include <optional>
 #include <tessera/layer/layer.hpp>
 #include <tessera/layer/operand.hpp>
+#include <tessera/layer/upsample.hpp>
 #include <tessera/net/arena.hpp>
 #include <tessera/net/walk.hpp>
 
@@ -135,6 +136,7 @@ public:
   Box<5> block(std::size_t k, int r) const {
     const PlanStep& s = steps_[k];
     const Box<5> mine = s.in.box(r);
+    if (s.spec.kind == LayerKind::upsample) return upsampling_need(s.spec, s.in, s.out, r);
     if (s.spec.kind == LayerKind::conv_transpose)
       return hull(mine, touching_input(s.out.box(r), s.spec.stencil, s.in.extents()));
     if (s.spec.kind != LayerKind::conv && s.spec.kind != LayerKind::pool && s.spec.kind != LayerKind::user) return mine;
@@ -354,6 +356,12 @@ private:
     case LayerKind::conv_transpose: return transposed_output_map(step.in, s.stencil, s.output_padding, o[0]);
     case LayerKind::redistribute:
       return Map<5>(s.layout, grid_, step.in.extents(), quantum(k + 1, s.layout, {{o[1], o[2], o[3]}}));
+    case LayerKind::upsample: return upsampled_map(step.in, s.scales());
+    case LayerKind::global_pool: {
+      std::array<Partition, 5> parts = step.in.partitions();
+      for (std::size_t i = 2; i < 5; ++i) parts[i] = Partition(1);
+      return Map<5>(infos_[k].layout_out, grid_, extents, parts);
+    }
     case LayerKind::flatten:
     case LayerKind::dense: {
       std::array<Partition, 5> parts = step.in.partitions();
@@ -436,6 +444,8 @@ inline BackwardReads backward_reads(const PlanStep& s) {
   case LayerKind::dropout:
   case LayerKind::redistribute:
   case LayerKind::flatten:
+  case LayerKind::global_pool:
+  case LayerKind::upsample:
   case LayerKind::concat:
   case LayerKind::add: return {false, false};
   case LayerKind::user: return {true, s.spec.function != kernel::Pointwise::custom};

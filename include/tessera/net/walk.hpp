@@ -22,7 +22,12 @@ enum class Fault : int {
   window_larger_than_input,
   periodic_padding_too_wide,
   reflecting_padding_too_wide,
+  ceil_without_zeros,
+  ceil_without_window,
   no_channels,
+  conv_groups_do_not_divide,
+  groups_without_conv,
+  bad_scale,
   flatten_splits_sample,
   dense_without_flatten,
   bad_keep_probability,
@@ -57,7 +62,13 @@ constexpr const char* fault_text(Fault f) {
   case Fault::periodic_padding_too_wide: return "periodic padding is wider than the input; use at most one period";
   case Fault::reflecting_padding_too_wide:
     return "reflecting padding is not narrower than the input; use at most size - 1, or Padding::replicate";
+  case Fault::ceil_without_window: return "ceil() is for windows that slide; conv_transpose takes output padding";
+  case Fault::ceil_without_zeros: return "ceil() needs padding with zeros: nothing else is known beyond the padding";
   case Fault::no_channels: return "a layer has no channels; give conv(channels) or dense(channels) at least 1";
+  case Fault::conv_groups_do_not_divide:
+    return "grouped(groups) needs at least 1 group, and divides the input and the output channels";
+  case Fault::groups_without_conv: return "grouped(groups) is for conv(...); other layers have no groups of weights";
+  case Fault::bad_scale: return "upsample(scale) needs scales of at least 1";
   case Fault::flatten_splits_sample:
     return "flatten needs whole samples on a rank; put to(place(n,...)) with only n and rep before it";
   case Fault::dense_without_flatten: return "dense needs 1x1x1 volumes; put flatten() before it";
@@ -139,6 +150,7 @@ constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeI
     if (!st.valid()) return fail(Fault::bad_window);
     for (int k = 0; k < 3; ++k) {
       const Dim dim = static_cast<Dim>(k + 2);
+      if (!st[k].rounding_fits()) fail(Fault::ceil_without_zeros, dim);
       if (!st[k].can_fill(Padding::periodic, in[k + 1]))
         fail(Fault::periodic_padding_too_wide, dim, st[k].widest(Padding::periodic), in[k + 1]);
       if (!st[k].can_fill(Padding::reflect, in[k + 1]))
@@ -148,12 +160,17 @@ constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeI
         fail(Fault::window_larger_than_input, dim, st[k].span(), in[k + 1] + st[k].below + st[k].above);
     }
   };
+  if (s.conv_groups != 1 && s.kind != LayerKind::conv) fail(Fault::groups_without_conv);
   switch (s.kind) {
   case LayerKind::conv:
     if (s.channels < 1) fail(Fault::no_channels);
     slide(s.stencil);
     i.out[0] = s.channels;
-    i.weights = {{s.channels, in[0], s.stencil.d.k, s.stencil.h.k, s.stencil.w.k}};
+    if (s.conv_groups < 1 || in[0] % s.conv_groups != 0 || s.channels % s.conv_groups != 0) {
+      fail(Fault::conv_groups_do_not_divide);
+      break;
+    }
+    i.weights = {{s.channels, in[0] / s.conv_groups, s.stencil.d.k, s.stencil.h.k, s.stencil.w.k}};
     i.biases = s.bias ? s.channels : 0;
     i.flop = 2.0 * double(product(i.weights)) * double(i.out[1] * i.out[2] * i.out[3]);
     break;
@@ -168,6 +185,7 @@ constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeI
       const Window& v = s.stencil[k];
       const Dim dim = static_cast<Dim>(k + 2);
       if (v.mode != Padding::zeros) fail(Fault::transposed_padding, dim);
+      if (v.rounding != Rounding::down) fail(Fault::ceil_without_window, dim);
       const long more = s.output_padding[k], most = v.stride > v.dilation ? v.stride : v.dilation;
       if (more < 0 || more >= most) fail(Fault::bad_output_padding, dim, most, more);
       i.out[k + 1] = v.transposed_output(in[k + 1], more);
@@ -178,6 +196,18 @@ constexpr LayerInfo infer(const LayerSpec& s, const EdgeInfo& first, const EdgeI
     i.flop = 2.0 * double(product(i.weights)) * double(in[1] * in[2] * in[3]);
     break;
   case LayerKind::pool: slide(s.stencil); break;
+  case LayerKind::global_pool: // the ranks that split the volume all hold the result
+    i.out = {{in[0], 1, 1, 1}};
+    for (int a = 0; a < layout.axes; ++a)
+      if (layout[a].splits(Dim::d) || layout[a].splits(Dim::h) || layout[a].splits(Dim::w))
+        i.layout_out[a] = Placement(Placement::Kind::rep);
+    break;
+  case LayerKind::upsample:
+    for (int k = 0; k < 3; ++k) {
+      if (s.scales()[k] < 1) fail(Fault::bad_scale, static_cast<Dim>(k + 2));
+      i.out[k + 1] = in[k + 1] * s.scales()[k];
+    }
+    break;
   case LayerKind::user:
     slide(s.stencil);
     if (s.user < 0) fail(Fault::unknown_layer);
@@ -319,11 +349,13 @@ constexpr Index<3> reduction(const LayerSpec& s) {
 
 /// By how much a layer makes volumes larger, per spatial dim.
 constexpr Index<3> enlargement(const LayerSpec& s) {
+  if (s.kind == LayerKind::upsample) return s.scales();
   return s.kind == LayerKind::conv_transpose ? s.stencil.strides() : Index<3>{{1, 1, 1}};
 }
 
 /// What block boundaries at the input of layer `first` should be multiples of, per spatial dim, so that they stay
-/// aligned along every path up to the next redistribution: the products of the strides.
+/// aligned along every path up to the next redistribution: the products of the strides, less what layers that enlarge
+/// volumes bring in themselves.
 inline Index<3> stride_quantum(std::span<const LayerSpec> layers, std::size_t first = 0) {
   Index<3> quantum{{1, 1, 1}};
   // Sizes per edge are those of edge `first` times enlarged / reduced; 0: not derived from it.
@@ -331,7 +363,8 @@ inline Index<3> stride_quantum(std::span<const LayerSpec> layers, std::size_t fi
   reduced[first] = enlarged[first] = quantum;
   for (std::size_t k = first; k < layers.size(); ++k) {
     const auto in = std::size_t(source(k, layers[k].from));
-    if (reduced[in][0] == 0 || layers[k].kind == LayerKind::redistribute) continue;
+    if (reduced[in][0] == 0 || layers[k].kind == LayerKind::redistribute || layers[k].kind == LayerKind::global_pool)
+      continue;
     for (int i = 0; i < 3; ++i) {
       reduced[k + 1][i] = reduced[in][i] * reduction(layers[k])[i];
       enlarged[k + 1][i] = enlarged[in][i] * enlargement(layers[k])[i];

@@ -28,10 +28,10 @@ template <class T> struct ConvForward {
     for (long a = t[0].first; a < t[0].last; ++a)
       for (long b = t[1].first; b < t[1].last; ++b)
         for (long c = t[2].first; c < t[2].last; ++c) {
-          const T* px = &x(n, 0, cell(0, a), cell(1, b), cell(2, c));
+          const T* px = &x(n, first_input(p, o), cell(0, a), cell(1, b), cell(2, c));
           const T* pw = &w(o, 0, a, b, c);
           T sum{};
-          for (long j = 0; j < p.ci; ++j, px += x.strides[1], pw += w.strides[1]) sum += *px * *pw;
+          for (long j = 0; j < p.ci / p.groups; ++j, px += x.strides[1], pw += w.strides[1]) sum += *px * *pw;
           out += sum;
         }
     y[at] = activate(p.act, p.slope, out);
@@ -52,6 +52,8 @@ template <class T> struct ConvBackwardData {
   template <class V> void operands(const V& visit) { visit(dy.data), visit(w.data), visit(dx.data); }
   TESSERA_HD void operator()(long i) const {
     const Index<5> at = index_of(i, dx.extents);
+    const long in_group = p.ci / p.groups, out_group = p.co / p.groups;
+    const long first = at[1] / in_group * out_group; // the outputs that read the channel
     T sum{};
     for (long a = p.k[0]; a-- > 0;) { // taps downwards: outputs upwards
       const long d = output_at(p, 0, at[2], a);
@@ -62,9 +64,9 @@ template <class T> struct ConvBackwardData {
         for (long c = p.k[2]; c-- > 0;) {
           const long v = output_at(p, 2, at[4], c);
           if (v < 0) continue;
-          const T* g = &dy(at[0], 0, d, h, v);
-          const T* pw = &w(0, at[1], a, b, c);
-          for (long o = 0; o < p.co; ++o) sum += g[o * dy.strides[1]] * pw[o * w.strides[0]];
+          const T* g = &dy(at[0], first, d, h, v);
+          const T* pw = &w(first, at[1] % in_group, a, b, c);
+          for (long o = 0; o < out_group; ++o) sum += g[o * dy.strides[1]] * pw[o * w.strides[0]];
         }
       }
     }
@@ -80,7 +82,7 @@ template <class T> struct ConvBackwardWeights {
   template <class V> void operands(const V& visit) { visit(x.data), visit(dy.data), visit(dw.data); }
   TESSERA_HD void operator()(long i) const {
     const Index<5> at = index_of(i, dw.extents);
-    const long o = at[0], j = at[1];
+    const long o = at[0], j = first_input(p, o) + at[1];
     T sum = mode == Gradient::accumulate ? dw[at] : T{};
     for (long n = 0; n < p.n; ++n)
       for (long d = 0; d < p.out[0]; ++d) {

@@ -9,6 +9,7 @@
 #include <tessera/kernel/device/loss.hpp>
 #include <tessera/kernel/device/normalisation.hpp>
 #include <tessera/kernel/device/pooling.hpp>
+#include <tessera/kernel/device/resample.hpp>
 #include <tessera/space/cuda_launch.cuh>
 #include <tuple>
 
@@ -21,7 +22,9 @@ template <class T> struct Instances {
   static constexpr auto all =
       launches<CopyRuns<T>, AddRuns<T>, FillRuns<T>, Activate<T>, TimesSlope<T>, FillChannels<T>, AddChannels<T>,
                Apply<T, NamedFunction>, ApplyBackward<T, NamedFunction>, Softmax<T>, SoftmaxBackward<T>,
-               FinishProduct<T>, Dropout<T>, Sgd<T>, Adam<T>, PoolForward<T>, PoolBackward<T>, ConvForward<T>,
+               FinishProduct<T>, Dropout<T>, Sgd<T>, Adam<T>, PoolForward<T>, PoolBackward<T>,
+               UpsampleForward<T>, UpsampleBackward<T>, VolumeMaxima<T>, VolumeMaximaBackward<T>, Spread<T>,
+               SetValues<T>, ConvForward<T>,
                ConvBackwardData<T>, ConvBackwardWeights<T>, DenseForward<T>, DenseBackwardData<T>,
                DenseBackwardWeights<T>, SliceSums<Elements<T>>, SliceSums<SquaredDeviations<T>>,
                SliceSums<GradientAndDeviation<T>>, RowSums<T>, RowSums<double>, Normalise<T>, NormalisationBackward<T>>;

@@ -15,12 +15,15 @@ namespace tessera::kernel::device {
 struct Windows {
   PoolWindow w[3];
   TESSERA_HD constexpr bool empty() const { return w[0].taps.empty() || w[1].taps.empty() || w[2].taps.empty(); }
-  TESSERA_HD constexpr long cells() const { return w[0].taps.size() * w[1].taps.size() * w[2].taps.size(); }
   /// The block's cell of a tap in dim i.
   TESSERA_HD constexpr long cell(const Pooling& p, int i, long tap) const { return w[i].start + tap * p.dilation[i]; }
 };
 TESSERA_HD constexpr Windows windows_of(const Pooling& p, const Index<5>& out) {
   return {{window_of(p, 0, out[2]), window_of(p, 1, out[3]), window_of(p, 2, out[4])}};
+}
+/// What the average of an output divides by.
+TESSERA_HD constexpr long counted(const Pooling& p, const Index<5>& out) {
+  return counted_cells(p, 0, out[2]) * counted_cells(p, 1, out[3]) * counted_cells(p, 2, out[4]);
 }
 /// Calls f(d, h, w) for every cell of the block that the windows hold, in order.
 template <class F> TESSERA_HD constexpr void for_each_cell(const Pooling& p, const Windows& w, const F& f) {
@@ -57,7 +60,7 @@ template <class T> struct PoolForward {
       out = first_maximum(p, w, x, at[0], at[1]).value;
     else if (!w.empty()) {
       for_each_cell(p, w, [&](long cd, long ch, long cw) { out += x(at[0], at[1], cd, ch, cw); });
-      out /= static_cast<T>(p.count_padding ? product(p.k) : w.cells());
+      out /= static_cast<T>(counted(p, at));
     }
     y[at] = out;
   }
@@ -109,7 +112,7 @@ template <class T> struct PoolBackward {
             const Maximum<T> best = first_maximum(p, w, x, n, c);
             if (best.d == at[2] && best.h == at[3] && best.w == at[4]) sum += dy[q];
           } else
-            sum += dy[q] / static_cast<T>(p.count_padding ? product(p.k) : w.cells());
+            sum += dy[q] / static_cast<T>(counted(p, q));
         }
     dx[at] = act == Activation::none ? sum : sum * activation_slope(act, slope, x[at]);
   }
