@@ -79,7 +79,7 @@ void volume_maxima_backward(const View<const T, 5>& dy, const std::int64_t* wher
       const std::int64_t at = where[n * dx.extents[1] + c];
       if (at == no_cell) continue;
       const Triple cell = Triple{{at / (global[1] * global[2]), at / global[2] % global[1], at % global[2]}} - origin;
-      if (Box<3>{{}, {{dx.extents[2], dx.extents[3], dx.extents[4]}}}.contains({cell, cell + Triple{{1, 1, 1}}}))
+      if (Box<3>{{}, {{dx.extents[2], dx.extents[3], dx.extents[4]}}}.contains(cell))
         dx(n, c, cell[0], cell[1], cell[2]) = dy(n, c, 0, 0, 0);
     }
 }
