@@ -2,7 +2,7 @@
 // expect(WINDOW): kernel, stride and dilation must be at least 1, padding at least 0
 // expect(SMALL): a window is larger than its padded input; use a smaller kernel, fewer poolings or a larger input
 // expect(NO_CHANNELS): a layer has no channels; give conv\(channels\) or dense\(channels\) at least 1
-// expect(GROUPS): grouped\(groups\) needs at least 1 group, and divides the input and the output channels
+// expect(CONV_GROUPS): grouped\(groups\) needs at least 1 group, and divides the input and the output channels
 // expect(SCALE): upsample\(scale\) needs scales of at least 1
 // expect(CEIL): ceil\(\) needs padding with zeros
 // expect(SPLIT_SAMPLE): flatten needs whole samples on a rank; put to\(place\(n,...\)\) with only n and rep before it
@@ -36,7 +36,7 @@ struct Model {
   static constexpr auto net = seq(max_pool(4), max_pool(4));
 #elif defined(NO_CHANNELS)
   static constexpr auto net = seq(conv(0));
-#elif defined(GROUPS)
+#elif defined(CONV_GROUPS)
   static constexpr auto net = seq(conv(6), conv(4).grouped(4));
 #elif defined(SCALE)
   static constexpr auto net = seq(upsample(0));
