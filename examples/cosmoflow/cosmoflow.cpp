@@ -1,6 +1,7 @@
 // cosmoflow: trains the CosmoFlow network on universes that are split over ranks inside each sample.
 //
 //   mpirun -n 2 cosmoflow --data universes --width 64 --epochs 20 --out out
+#include "../grid_option.hpp"
 #include "feed.hpp"
 #include "options.hpp"
 #include "report.hpp"
@@ -55,7 +56,7 @@ std::uint64_t peak_rss() {
 int train(Environment& env, const Options& o) {
   const Communicator world = env.world();
   const bool speaks = world.rank() == 0;
-  Grid<4> grid(world, o.grid_sizes(world.size()));
+  Grid<4> grid(world, grid_option(o.grid, world.size()));
 
   const Universes universes = open_universes(world, o.data, o.width, o.tiles, o.seed);
   const io::VolumeSet& set = universes.set;

@@ -1,20 +1,6 @@
 #include "options.hpp"
-#include <algorithm>
 #include <CLI/CLI.hpp>
 #include <cstdio>
-
-std::array<int, 4> Options::grid_sizes(int ranks) const {
-  if (grid.empty()) return {1, ranks, 1, 1};
-  std::array<int, 4> g{};
-  int used = 0;
-  const int read = std::sscanf(grid.c_str(), "%dx%dx%dx%d%n", &g[0], &g[1], &g[2], &g[3], &used);
-  TESSERA_REQUIRE(read == 4 && std::size_t(used) == grid.size() && *std::min_element(g.begin(), g.end()) >= 1 &&
-                      g[0] == 1,
-                  "--grid ", grid,
-                  ": give 1xDxHxW, for example 1x2x1x1: how many ways to split depth, height and width; "
-                  "there is one sample at a time");
-  return g;
-}
 
 std::optional<Options> parse(int argc, char** argv, bool prints) {
   Options o;

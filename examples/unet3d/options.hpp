@@ -2,7 +2,6 @@
 #pragma once
 
 #include "volumes.hpp"
-#include <array>
 #include <optional>
 
 struct Options {
@@ -12,9 +11,6 @@ struct Options {
   std::string grid, out = "out";
   std::uint64_t seed = 1;
   bool plots = true;
-
-  /// "NxDxHxW" as four numbers; the default puts all ranks on depth.
-  std::array<int, 4> grid_sizes(int ranks) const;
 };
 
 /// Reads the command line. Nothing, if help was asked for and printed; throws usage_error on every rank if it is wrong.

@@ -3,6 +3,7 @@
 //   mpirun -n 2 unet3d --target brain --resolution 2 --base-width 8 --out out
 //
 // No sliding windows: every voxel sees what the network's windows reach, whichever rank holds it.
+#include "../grid_option.hpp"
 #include "network.hpp"
 #include "options.hpp"
 #include "slices.hpp"
@@ -80,7 +81,9 @@ nlohmann::json per_class(const Confusion& c, const std::vector<std::string>& nam
 int train(Environment& env, const Options& o) {
   const Communicator world = env.world();
   const bool speaks = world.rank() == 0, brain = o.target == Target::brain;
-  const Grid<4> grid(world, o.grid_sizes(world.size()));
+  const std::array<int, 4> sizes = grid_option(o.grid, world.size());
+  TESSERA_REQUIRE(sizes[0] == 1, "--grid ", o.grid, ": there is one sample at a time; give 1xDxHxW");
+  const Grid<4> grid(world, sizes);
   const auto names = class_names(o.target);
   const int classes = class_count(o.target);
 

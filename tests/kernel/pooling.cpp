@@ -19,11 +19,11 @@ Pooling random_pooling(Random& random) {
             .count_padding = random.one_in(2)};
   for (int i = 0; i < 3; ++i) {
     p.k[i] = random.in(1, 5), p.stride[i] = random.in(1, 3), p.dilation[i] = random.in(1, 2);
-    p.padding[i] = random.in(0, 2), p.global[i] = random.in(1, 9), p.periodic[i] = random.one_in(4);
+    p.padding[i] = random.in(0, 2), p.global[i] = random.in(1, 9);
     const long reach = kernel::span(p.k[i], p.dilation[i]), above = random.in(0, 2);
     const long room = p.global[i] + p.padding[i] + above - reach;
     long all = room < 0 ? 0 : room / p.stride[i] + 1;
-    if (!p.periodic[i] && random.one_in(3)) { // one more window, which reaches beyond the padding
+    if (random.one_in(3)) { // one more window, which reaches beyond the padding
       p.padding_above[i] = above;
       if (all * p.stride[i] < p.global[i] + p.padding[i]) ++all;
     }
@@ -33,7 +33,7 @@ Pooling random_pooling(Random& random) {
     long hi = p.out[i] == 0 ? lo : lo + (p.out[i] - 1) * p.stride[i] + reach;
     lo -= random.in(0, 1);
     hi += random.in(0, 1);
-    if (!p.periodic[i]) lo = std::clamp(lo, 0L, p.global[i]), hi = std::clamp(hi, lo, p.global[i]);
+    lo = std::clamp(lo, 0L, p.global[i]), hi = std::clamp(hi, lo, p.global[i]);
     p.in_origin[i] = lo, p.in[i] = hi - lo;
   }
   return p;

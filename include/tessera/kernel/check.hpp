@@ -70,7 +70,7 @@ inline void check_problem(const Pooling& p) {
     if (p.out[i] == 0) continue;
     long lo = p.out_origin[i] * p.stride[i] - p.padding[i];
     long hi = lo + (p.out[i] - 1) * p.stride[i] + span(p.k[i], p.dilation[i]);
-    if (!p.periodic[i]) lo = std::max(lo, 0L), hi = std::min(hi, p.global[i]);
+    lo = std::max(lo, 0L), hi = std::min(hi, p.global[i]);
     TESSERA_REQUIRE(hi <= lo || (lo >= p.in_origin[i] && hi <= p.in_origin[i] + p.in[i]),
                     "pooling: the windows of dim ", i, " read the cells [", lo, ",", hi, "), the block holds [",
                     p.in_origin[i], ",", p.in_origin[i] + p.in[i], "); give it its halo");
@@ -84,8 +84,7 @@ struct PoolWindow {
 };
 constexpr PoolWindow window_of(const Pooling& p, int i, long q) {
   const long start = (q + p.out_origin[i]) * p.stride[i] - p.padding[i] - p.in_origin[i];
-  const long lo = p.periodic[i] ? 0 : std::max(0L, -p.in_origin[i]);
-  const long hi = p.periodic[i] ? p.in[i] : std::min(p.in[i], p.global[i] - p.in_origin[i]);
+  const long lo = std::max(0L, -p.in_origin[i]), hi = std::min(p.in[i], p.global[i] - p.in_origin[i]);
   return {taps_inside(start, p.k[i], p.dilation[i], lo, hi), start};
 }
 

@@ -42,7 +42,7 @@ public:
     using Done = cudnn::CudnnConvolution<float>::Done;
     const Done done = vendor_.idle() ? Done::nothing : vendor_.forward(x, w, bias, y, stream());
     if (done == Done::nothing) plain_.forward(x, w, bias, y);
-    if (done == Done::product) device::finish_product<cuda_device>(y, bias, problem().act, problem().slope);
+    if (done == Done::product) device::add_channels<cuda_device>(y, bias, problem().act, problem().slope);
   }
   /// dx = the adjoint applied to dy. Writes the whole of dx.
   void backward_data(const View<const float, 5>& dy, const View<const float, 5>& w, const View<float, 5>& dx) {
@@ -77,7 +77,7 @@ public:
     if (vendor_.idle()) return plain_.forward(x, w, bias, y);
     const Dense& p = problem();
     if (vendor_.forward(x, w, bias, y, stream()) == CublasltDense<float>::Done::linear)
-      device::finish_product<cuda_device, float>({y, {{p.n, p.co, 1, 1, 1}}}, nullptr, p.act, p.slope);
+      device::add_channels<cuda_device, float>({y, {{p.n, p.co, 1, 1, 1}}}, nullptr, p.act, p.slope);
   }
   /// dx = dy W
   void backward_data(const float* dy, const float* w, float* dx) {

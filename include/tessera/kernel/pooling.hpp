@@ -134,7 +134,7 @@ template <class Op, class T> void pool_forward(const Pooling& p, const View<cons
 /// Calls f(q) for the outputs of the block, in order, whose windows hold cell `i` of the block.
 template <class F> void for_each_window(const Pooling& p, int dim, long i, const F& f) {
   const long g = i + p.in_origin[dim];
-  if (!p.periodic[dim] && (g < 0 || g >= p.global[dim])) return; // padding that a halo happens to hold
+  if (g < 0 || g >= p.global[dim]) return; // padding that a halo happens to hold
   // Output q sees the cell at tap t if q*stride = start - t*dilation.
   const long start = g + p.padding[dim] - p.out_origin[dim] * p.stride[dim];
   for (long t = p.k[dim] - 1; t >= 0; --t) {

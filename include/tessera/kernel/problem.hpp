@@ -72,7 +72,6 @@ struct Pooling {
   Triple in_origin{}, out_origin{};                        ///< global index of the block's first input and output cell
   Triple global{};                                         ///< global input extents
   bool count_padding = true;
-  Flags<3> periodic{}; ///< dims where the block holds wrapped cells beyond the global border
   friend bool operator==(const Pooling&, const Pooling&) = default;
 };
 

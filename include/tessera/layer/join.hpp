@@ -13,6 +13,13 @@
 
 namespace tessera {
 
+/// The map to which concat and add bring their first operand: its channels, in the blocks of the second.
+inline Map<5> joined_map(const Map<5>& first, const Map<5>& second) {
+  std::array<Partition, 5> parts = second.partitions();
+  parts[1] = first.partition(1);
+  return Map<5>(second.layout(), second.grid(), first.extents(), std::move(parts));
+}
+
 template <class T, class Backend> class JoinLayer final : public Layer<T, typename Backend::space> {
   using Space = typename Backend::space;
   using Field = Tensor<T, 5, Space>;
@@ -20,7 +27,7 @@ template <class T, class Backend> class JoinLayer final : public Layer<T, typena
 public:
   JoinLayer(const LayerSpec& spec, const AnyGrid& grid, const Map<5>& first, const Map<5>& second, const Map<5>& out)
       : kind_(spec.kind), box_(first.box(grid.rank())), out_(out.box(grid.rank())), channels_(first.extents()[1]) {
-    const Map<5> wanted(out.layout(), out.grid(), first.extents(), with_channels_of(first, second));
+    const Map<5> wanted = joined_map(first, second);
     if (wanted == first) return;
     there_.emplace(grid, first, wanted);
     back_.emplace(grid, wanted, first);
@@ -62,11 +69,6 @@ public:
 
 private:
   [[noreturn]] static void refuse() { throw usage_error("concat and add have two operands: call join()"); }
-  static std::array<Partition, 5> with_channels_of(const Map<5>& first, const Map<5>& second) {
-    std::array<Partition, 5> p = second.partitions();
-    p[1] = first.partition(1);
-    return p;
-  }
   /// The channels [lo, hi) of this rank's block of y.
   Box<5> part(long lo, long hi) const {
     Box<5> b = out_;

@@ -26,15 +26,16 @@ std::map<std::string, HostMemory> host_memory(const AnyGrid& grid, const Network
   ::gethostname(name, sizeof name - 1);
   std::string mine = text(name, ' ', available_memory());
   if constexpr (!Space::host_accessible) mine = text(name, ", ", Space::device_name(), ' ', Space::available_memory());
+  mine += text(' ', plan.memory(grid.rank(), element, moments).total());
   const auto all = grid.world().all_gather(std::span<const char>(mine));
   std::map<std::string, HostMemory> hosts;
   for (int r = 0; r < grid.ranks(); ++r) {
     const std::string said(all[std::size_t(r)].begin(), all[std::size_t(r)].end());
-    const auto cut = said.rfind(' ');
-    HostMemory& h = hosts[said.substr(0, cut)];
-    const auto available = std::stoull(said.substr(cut + 1));
+    const auto second = said.rfind(' '), first = said.rfind(' ', second - 1);
+    HostMemory& h = hosts[said.substr(0, first)];
+    const auto available = std::stoull(said.substr(first + 1, second - first - 1));
     h.available = h.ranks == 0 ? available : std::min<std::uint64_t>(h.available, available);
-    h.needed += plan.memory(r, element, moments).total();
+    h.needed += std::stoull(said.substr(second + 1));
     ++h.ranks;
   }
   return hosts;

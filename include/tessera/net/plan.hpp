@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tessera/layer/join.hpp>
 #include <tessera/layer/layer.hpp>
 #include <tessera/layer/operand.hpp>
 #include <tessera/layer/upsample.hpp>
@@ -60,13 +61,6 @@ struct PlanStep {
   std::size_t x = 0, other = 0; ///< the edges it reads
   int recomputed = 0;           ///< at the last step of a recomputed piece: how many steps before it run again
 };
-
-/// The map to which concat and add bring their first operand: its channels, in the blocks of the second.
-inline Map<5> joined_map(const PlanStep& s) {
-  std::array<Partition, 5> parts = s.second.partitions();
-  parts[1] = s.in.partition(1);
-  return Map<5>(s.second.layout(), s.second.grid(), s.in.extents(), parts);
-}
 
 /// A contiguous piece of the parameters: a layer's weights or biases.
 struct ParameterInfo {
@@ -283,7 +277,7 @@ private:
     case LayerKind::redistribute: return buffered(s.in, s.out, store_in, store_out, r);
     case LayerKind::concat:
     case LayerKind::add: {
-      const Map<5> wanted = joined_map(s);
+      const Map<5> wanted = joined_map(s.in, s.second);
       const Box<5> moved = wanted.box(r);
       return wanted == s.in ? 0 : std::uint64_t(moved.volume()) + buffered(s.in, wanted, store_in, moved, r);
     }

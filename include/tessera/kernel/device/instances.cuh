@@ -21,13 +21,12 @@ template <class... F> inline constexpr std::tuple launches{&cuda_device::launch<
 template <class T> struct Instances {
   static constexpr auto all =
       launches<CopyRuns<T>, AddRuns<T>, FillRuns<T>, Activate<T>, TimesSlope<T>, FillChannels<T>, AddChannels<T>,
-               Apply<T, NamedFunction>, ApplyBackward<T, NamedFunction>, Softmax<T>, SoftmaxBackward<T>,
-               FinishProduct<T>, Dropout<T>, Sgd<T>, Adam<T>, PoolForward<T>, PoolBackward<T>,
-               UpsampleForward<T>, UpsampleBackward<T>, VolumeMaxima<T>, VolumeMaximaBackward<T>, Spread<T>,
-               SetValues<T>, ConvForward<T>,
-               ConvBackwardData<T>, ConvBackwardWeights<T>, DenseForward<T>, DenseBackwardData<T>,
-               DenseBackwardWeights<T>, SliceSums<Elements<T>>, SliceSums<SquaredDeviations<T>>,
-               SliceSums<GradientAndDeviation<T>>, RowSums<T>, RowSums<double>, Normalise<T>, NormalisationBackward<T>>;
+               Apply<T, NamedFunction>, ApplyBackward<T, NamedFunction>, Softmax<T>, SoftmaxBackward<T>, Dropout<T>,
+               Sgd<T>, Adam<T>, PoolForward<T>, PoolBackward<T>, UpsampleForward<T>, UpsampleBackward<T>,
+               VolumeMaxima<T>, VolumeMaximaBackward<T>, Spread<T>, SetValues<T>, ConvForward<T>, ConvBackwardData<T>,
+               ConvBackwardWeights<T>, DenseForward<T>, DenseBackwardData<T>, DenseBackwardWeights<T>,
+               SliceSums<Elements<T>>, SliceSums<SquaredDeviations<T>>, SliceSums<GradientAndDeviation<T>>, RowSums<T>,
+               RowSums<double>, Normalise<T>, NormalisationBackward<T>>;
 };
 
 /// A pointwise function of the user's own, a type whose value(v) and derivative(v) are TESSERA_HD.

@@ -84,24 +84,7 @@ template <class Space, class T> void fill_channels(const View<T, 5>& y, const T*
   launch<Space>(y.size(), FillChannels<T>{y, bias, a, slope});
 }
 
-/// y = act(y + bias): what a vendor's product leaves to do; without bias y = act(y)
-template <class T> struct FinishProduct {
-  View<T, 5> y;
-  const T* bias;
-  Activation act;
-  double slope;
-  template <class V> void operands(const V& visit) { visit(y.data), visit(bias); }
-  TESSERA_HD void operator()(long i) const {
-    const Index<5> at = index_of(i, y.extents);
-    T& cell = y[at];
-    cell = activate(act, slope, bias ? cell + bias[at[1]] : cell);
-  }
-};
-template <class Space, class T> void finish_product(const View<T, 5>& y, const T* bias, Activation a, double slope) {
-  launch<Space>(y.size(), FinishProduct<T>{y, bias, a, slope});
-}
-
-/// y = act(y + bias) in every cell
+/// y = act(y + bias) in every cell; without bias y = act(y)
 template <class T> struct AddChannels {
   View<T, 5> y;
   const T* bias;
