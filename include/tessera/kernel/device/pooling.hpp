@@ -31,18 +31,18 @@ template <class F> TESSERA_HD constexpr void for_each_cell(const Pooling& p, con
     for (long b = w.w[1].taps.first; b < w.w[1].taps.last; ++b)
       for (long c = w.w[2].taps.first; c < w.w[2].taps.last; ++c) f(w.cell(p, 0, a), w.cell(p, 1, b), w.cell(p, 2, c));
 }
-/// The first cell that holds the maximum, and the maximum.
+/// The first cell that holds the maximum, and the maximum. A pointer instead of three indices: registers are scarce.
 template <class T> struct Maximum {
   T value;
-  long d, h, w;
+  const T* cell;
 };
 template <class T>
 TESSERA_HD constexpr Maximum<T> first_maximum(const Pooling& p, const Windows& w, const View<const T, 5>& x, long n,
                                               long c) {
-  Maximum<T> best{T{}, -1, -1, -1};
+  Maximum<T> best{T{}, nullptr};
   for_each_cell(p, w, [&](long cd, long ch, long cw) {
-    const T v = x(n, c, cd, ch, cw);
-    if (best.d < 0 || v > best.value) best = {v, cd, ch, cw};
+    const T* cell = &x(n, c, cd, ch, cw);
+    if (!best.cell || *cell > best.value) best = {*cell, cell};
   });
   return best;
 }
@@ -109,8 +109,7 @@ template <class T> struct PoolBackward {
           const Windows w = windows_of(p, q);
           if (!holds(p, 0, w.w[0], at[2]) || !holds(p, 1, w.w[1], at[3]) || !holds(p, 2, w.w[2], at[4])) continue;
           if (p.kind == Pool::max) {
-            const Maximum<T> best = first_maximum(p, w, x, n, c);
-            if (best.d == at[2] && best.h == at[3] && best.w == at[4]) sum += dy[q];
+            if (first_maximum(p, w, x, n, c).cell == &x[at]) sum += dy[q];
           } else
             sum += dy[q] / static_cast<T>(counted(p, q));
         }
