@@ -260,14 +260,16 @@ private:
     }
   }
 
-  /// log(1 + v) for every v of T, smallest first.
+  /// log(1 + v) for every v of T, smallest first. A function and not a lambda: compilers try to evaluate a lambda that
+  /// initialises a constant, 65536 logarithms in each program that includes this.
+  template <class T> static std::vector<float> logs_of() {
+    std::vector<float> t;
+    for (long v = std::numeric_limits<T>::min(); v <= std::numeric_limits<T>::max(); ++v)
+      t.push_back(static_cast<float>(std::log1p(static_cast<double>(v))));
+    return t;
+  }
   template <class T> static const std::vector<float>& log_table() {
-    static const std::vector<float> table = [] {
-      std::vector<float> t;
-      for (long v = std::numeric_limits<T>::min(); v <= std::numeric_limits<T>::max(); ++v)
-        t.push_back(static_cast<float>(std::log1p(static_cast<double>(v))));
-      return t;
-    }();
+    static const std::vector<float> table = logs_of<T>();
     return table;
   }
 
