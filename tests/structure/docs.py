@@ -80,6 +80,29 @@ LENIENT = ("-Wno-unused-variable", "-Wno-unused-but-set-variable", "-Wno-unused-
            "-Wno-unused-function")
 
 
+def together(blocks, named):
+    """One translation unit for many blocks that are not whole files, each in a namespace of its own."""
+    includes, parts = [], []
+    for n, b in enumerate(blocks):
+        lines = program(b, named).splitlines(keepends=True)
+        includes += [line for line in lines if re.match(r"\s*#\s*include", line)]
+        parts += [f"namespace block_{n} {{\n", *(line for line in lines if not re.match(r"\s*#\s*include", line)), "}\n"]
+    return "".join(dict.fromkeys(includes)) + "".join(parts)
+
+
+def compile_all(compiler, blocks, named):
+    """(compiled, what the compiler said) of each block. All at once, and each alone only if that fails."""
+    parts = [b for b in blocks if b.scope() != "file"]
+    alone = [b for b in blocks if b.scope() == "file"]
+    said = {}
+    if parts and compiler.run(together(parts, named).encode(), *LENIENT)[0]:
+        said = {b: (True, "") for b in parts}
+    else:
+        alone = blocks
+    said.update((b, compiler.run(program(b, named).encode(), *LENIENT)) for b in alone)
+    return [said[b] for b in blocks]
+
+
 def check_itself(cases, compiler):
     fence = "```"
     text = (f"{fence}cpp\nint main() {{ return 0; }}\n{fence}\n\n<!-- no-compile: pseudo code -->\n{fence}cpp\n???\n{fence}\n"
@@ -93,6 +116,18 @@ def check_itself(cases, compiler):
     named = {"a": found[3]}
     results = [compiler.run(program(b, named).encode())[0] for b in (found[0], found[2], found[4])]
     cases.check("accepts a program, rejects a mistake, knows what came before", results == [True, False, True], str(results))
+    class Refuses:  # a stand-in that takes all but one word: what is asked together, and then alone
+        asked = 0
+
+        def run(self, text, *_):
+            self.asked += 1
+            return b"wrong" not in text, ""
+
+    for second, expected in (("right", [True, True]), ("wrong", [True, False])):
+        stand_in = Refuses()
+        two = [Block("a", "int a;\n", {}), Block("b", f"int {second};\n", {})]
+        results = [good for good, _ in compile_all(stand_in, two, {})]
+        cases.check(f"two blocks, the second {second}", results == expected and stand_in.asked == (1 if all(expected) else 3))
     cases.check("rejects an unknown scope", blocks("x.md", f"<!-- scope: moon -->\n{fence}cpp\n{fence}\n")[1])
     cases.check("rejects a block without end", blocks("x.md", f"{fence}cpp\n")[1])
 
@@ -101,6 +136,7 @@ def main():
     cases = Cases("docs")
     compiler = compilers(options().build, cases)[0]
     check_itself(cases, compiler)
+    documents = []
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]:
         name = path.relative_to(ROOT).as_posix()
         cases.check(f"{name} is there", path.is_file())
@@ -115,7 +151,8 @@ def main():
             if "after" in b.marks and b.marks["after"] not in named:
                 cases.check(b.where, False, f"no block is named '{b.marks['after']}'")
         work = [b for b in found if "no-compile" not in b.marks and b.marks.get("after", "") in {"", *named}]
-        said = in_parallel(lambda b: compiler.run(program(b, named).encode(), *LENIENT), work)
+        documents.append((work, named))
+    for (work, _), said in zip(documents, in_parallel(lambda d: compile_all(compiler, *d), documents)):
         for b, (good, output) in zip(work, said):
             cases.check(f"{b.where} ({b.scope()})", good, output)
     cases.finish()
