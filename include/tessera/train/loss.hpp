@@ -15,6 +15,7 @@
 #include <optional>
 #include <tessera/kernel/device/loss.hpp>
 #include <tessera/tensor/tensor.hpp>
+#include <type_traits>
 #include <vector>
 
 namespace tessera {
@@ -175,10 +176,15 @@ template <GlobalLoss A, GlobalLoss B> struct LossPair {
   }
 };
 
-template <AnyLoss L> auto operator*(double factor, const L& loss) {
+/// factor loss, and a + b. Only classes are looked at: clang 14 forms operator*(double, int) before it asks AnyLoss.
+template <class L, class = std::enable_if_t<std::is_class_v<L>>>
+requires AnyLoss<L>
+auto operator*(double factor, const L& loss) {
   return ScaledLoss<std::remove_cvref_t<decltype(global_loss(loss))>>{factor, global_loss(loss)};
 }
-template <AnyLoss A, AnyLoss B> auto operator+(const A& a, const B& b) {
+template <class A, class B, class = std::enable_if_t<std::is_class_v<A> && std::is_class_v<B>>>
+requires AnyLoss<A> && AnyLoss<B>
+auto operator+(const A& a, const B& b) {
   return LossPair<std::remove_cvref_t<decltype(global_loss(a))>, std::remove_cvref_t<decltype(global_loss(b))>>{
       global_loss(a), global_loss(b)};
 }
